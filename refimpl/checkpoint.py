@@ -12,7 +12,6 @@ Random choices have seeds of their own, so no generator has to be saved.
 """
 
 import contextlib
-import dis
 import hashlib
 import inspect
 import json
@@ -306,9 +305,9 @@ def check_same(saved: dict, now: dict[str, Any], rollouts: int) -> None:
 def identity(part: Any) -> str:
     """Name a task, a reward or an objective, equally in every process.
 
-    A function is named by its name and the constants in its closure, without counters.
-    Its source may therefore be corrected before a run is resumed. An object is named by
-    its class and the arguments that it was made with.
+    A function is named by its name and the constants in its closure. Its source may
+    therefore be corrected before a run is resumed. An object is named by its class and
+    the arguments that it was made with.
     """
     if is_dataclass(part):
         return repr(part)
@@ -321,21 +320,13 @@ def identity(part: Any) -> str:
     elif inspect.ismethod(part):
         inside = [part.__self__]
     elif inspect.isfunction(part):
-        code, cells = part.__code__, part.__closure__ or ()
-        counted = {i.argval for i in dis.get_instructions(code) if "STORE" in i.opname}
-        named_cells = zip(code.co_freevars, cells, strict=True)
-        constants = [cell.cell_contents for n, cell in named_cells if n not in counted]
-        if name.endswith("<lambda>"):  # all lambdas have the same name
-            constants += [*code.co_names, *code.co_consts]
+        constants = [cell.cell_contents for cell in part.__closure__ or ()]
         inside = [x for x in constants if isinstance(x, PLAIN)]
         functions = [x for x in constants if inspect.isfunction(x) and x != part]
         inside += [identity(x) for x in functions]
-    elif named is not part and (made := getattr(part, "__dict__", {})):
-        try:
-            arguments: Any = inspect.signature(named).parameters
-        except ValueError:  # as of a SimpleNamespace
-            arguments = made
-        inside = {k: v for k, v in made.items() if k in arguments}
+    elif named is not part:
+        made = inspect.signature(named).parameters
+        inside = {k: v for k, v in vars(part).items() if k in made}
     text = json.dumps(inside, skipkeys=True, default=identity)
     return f"{name} {text}" if inside else name
 

@@ -1,10 +1,9 @@
-"""The command line: `python -m refimpl train | settings | warm-start | curves | …`.
+"""The command line: `python -m refimpl train | settings | fetch | read-log | …`.
 
 tyro turns each function of `COMMANDS` into a command and its arguments into options.
 """
 
 import contextlib
-import csv
 import errno
 import json
 import os
@@ -15,16 +14,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import tyro
 from pydantic import TypeAdapter
 
 import refimpl as rl
 from refimpl import checkpoint as checkpoints
-from refimpl import corrections, sft
+from refimpl import corrections
 from refimpl.algorithms import ALGORITHMS
-from refimpl.checkpoint import CheckpointError, Interrupted, signals_to, write
+from refimpl.checkpoint import CheckpointError, Interrupted
 from refimpl.config import DType, TrainConfig
 from refimpl.hooks import StalenessError
 from refimpl.interop import configs, logs, six_curves, symptoms
@@ -50,7 +49,6 @@ from refimpl.validation import (
 
 Pairs: TypeAlias = tyro.conf.UseAppendAction[tuple[str, ...]]
 Method: TypeAlias = Annotated[str, tyro.conf.arg(help=", ".join(ALGORITHMS))]
-World: TypeAlias = Literal["arithmetic", "rare-careful", "sorting"]
 GYM = "reasoning-gym:"
 REPEATABLE = ("--set", "--task-set")
 
@@ -175,57 +173,6 @@ def settings() -> int:
     return 0
 
 
-def warm_start(
-    *,
-    preset: Preset = "tiny",
-    task: World = "arithmetic",
-    seed: int = 0,
-    device: str = "cpu",
-    fresh: bool = False,
-) -> int:
-    """Train or find the SFT policy.
-
-    Args:
-        fresh: train it again.
-    """
-    recipe = rl.WarmStart(preset=preset, world=world_of(task), seed=seed)
-    _, _, losses = rl.warm_start(recipe, device=device, fresh=fresh)
-    folder = None if fresh else sft.shipped(recipe)
-    print(f"{folder or sft.cached(recipe)}  final loss {losses[-1]:.3f}")
-    return 0
-
-
-def curves(
-    *,
-    algorithm: Method,
-    set: Pairs = (),
-    out: Path = Path("curves.csv"),
-    overwrite: bool = False,
-) -> int:
-    """Write objective and gradient coefficient against the ratio as CSV.
-
-    Args:
-        set: NAME=VALUE, a hyperparameter; repeatable.
-        overwrite: replace the file if it is there.
-    """
-    method = rl.get(algorithm)
-    chosen = parse_texts(f"--set of {algorithm}", set, method.annotations)
-    check_output(out, overwrite)
-    made = {sign: rl.curve(method, sign, **chosen) for sign in (1, -1)}
-
-    def fill(file) -> None:
-        writer = csv.writer(file)
-        writer.writerow(["name", *rl.curves.Curve._fields])
-        for sign, curve in made.items():
-            name = f"{method.name} A{'>' if sign > 0 else '<'}0"
-            for row in zip(*(column.tolist() for column in curve)):
-                writer.writerow([name, *(f"{number:.6g}" for number in row)])
-
-    write(out, fill)
-    print(f"wrote {out}")
-    return 0
-
-
 def fetch(name: str, /) -> int:
     """Download a pretrained model once; print its folder, which --model finds.
 
@@ -284,8 +231,6 @@ def read_log(
 COMMANDS: dict[str, Callable[..., int]] = {
     "train": train,
     "settings": settings,
-    "warm-start": warm_start,
-    "curves": curves,
     "fetch": fetch,
     "conformance": conformance,
     "read-log": read_log,
@@ -349,32 +294,17 @@ def run(
                 if (path := outputs[name]) is not None:
                     todo.callback(writer, result, path)
 
-    complete: list[int] = []
-    late: list[int] = []
-
-    def signalled(number: int, _) -> None:
-        """Stop at once before the first rollout; later, write the outputs first.
-
-        During training, `train` has its own handler.
-        """
-        if not complete:
-            raise Interrupted(signal.Signals(number).name, number)
-        late.append(number)
-
-    hooks = [lambda run, step: complete.append(step)]
-    with signals_to(signalled), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: say(f"warning: {message}")
         try:
-            result = rl.train(method, config=config, hooks=hooks, **given)
+            result = rl.train(method, config=config, **given)
         except BaseException as error:
             if (so_far := getattr(error, "history", None)) is not None:
                 keep(so_far)
             raise
         keep(result)
     if isinstance(result.ended, Interrupted):
-        late.insert(0, result.ended.number)
-    if late:
-        return 128 + late[0]
+        return 128 + result.ended.number
     # A run whose groups all have equal rewards has learned all it can: no failure.
     return 0 if isinstance(result.ended, DynamicSamplingError | None) else 2
 

@@ -198,7 +198,7 @@ def prepare(
     # The policy, as a copy: the caller's model keeps its weights.
     if (model is None) != (tokenizer is None):
         raise UserError("give model and tokenizer together, or neither")
-    device = models.pick_device(config.device)
+    device, own = models.pick_device(config.device), model is not None
     if model is None:
         tool = isinstance(task, Calculator)  # whose policy has tokens for calls
         model, tokenizer, _ = warm_start(WarmStart(world=task) if tool else WarmStart())
@@ -209,7 +209,8 @@ def prepare(
     if is_moe(model) and dtype == torch.float64:
         model.set_experts_implementation("eager")  # the fused one has no float64
     with models.one_thread(model):
-        logprobs.check_sampling(model)
+        if own:
+            logprobs.check_sampling(model)
         names = config.needs_moe
         records_routing = bool(names or is_moe(model)) and can_be_recorded(model, names)
     if records_routing and hasattr(task, "observe"):
@@ -266,8 +267,8 @@ def prepare(
         handed_in=[getattr(x, "__qualname__", None) or repr(x) for x in extras],
         progress=progress,
     )
-    own = log_probs is not logprobs.log_probs or method not in ALGORITHMS.values()
-    if own or corrections or loss_terms:
+    new = log_probs is not logprobs.log_probs or method not in ALGORITHMS.values()
+    if new or corrections or loss_terms:
         rehearse(run, prompts[:2])
     return run
 

@@ -2,8 +2,8 @@
 
 `REFIMPL_SALT=n` changes every seed (problems, demonstrations, initial weights,
 sampling, shuffles, evaluation). If it is unset, empty or 0, it has no effect. A result
-that holds only for one salt was luck; `python -m tests.tools.other_runs` looks for such
-results in the notebooks.
+that holds only for one salt was luck; `notebooks/guide/machines.md` has the command
+that looks for such results in the notebooks.
 """
 
 import hashlib

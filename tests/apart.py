@@ -22,7 +22,7 @@ def scratch(what: str) -> str:
 if "REFIMPL_FIGURES" not in os.environ:
     os.environ["REFIMPL_FIGURES"] = scratch("figures")
 
-# The committed outputs were made with these seeds; `tools.other_runs` takes others.
+# The committed outputs were made with these seeds; `guide/machines.md` takes others.
 for name in ("REFIMPL_SALT", "REFIMPL_OWN_STARTS"):
     os.environ.pop(name, None)
 

@@ -33,7 +33,6 @@ TESTS += [
 AFTERWARDS = {
     "conformance": ["conformance"],
     "evidence": ["evidence", "check"],
-    "curve": "curves --algorithm topr --out curves.csv".split(),
     "training": "train --algorithm topr --rollouts 2".split(),
     "figure": ["../figure.py"],
     "site": ["web", "../site"],

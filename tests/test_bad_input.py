@@ -1,9 +1,9 @@
-"""Bad input: whatever a reader hands in wrong gets one clear sentence, before any work.
+"""Bad input: whatever a reader hands in wrong is refused by its name, before any work.
 
 One mechanism answers for every setting, hyperparameter and argument of a front door:
 each is handed a thing of no type, and what `OUT_OF_RANGE` says that its number must not
-be. What a type does not allow is asked of one setting of each type. The other rows are
-written out. Those of the command line are in `test_cli.py`.
+be. The tables below hold what no type says, under the names that the error must give.
+What the command line refuses is in `test_cli.py`.
 
 Left out: an error inside a function of the reader's (its traceback shows where), and a
 task whose rows change later on.
@@ -59,13 +59,13 @@ from tests.worlds import PROMPTS, SMALL, TOKENIZER, fixed_noise, random_model
 NAN, INF = math.nan, math.inf
 
 
-def refused(words: str, call: Callable, *args, **given) -> None:
-    """`call` ends in one sentence of ours that holds the parts of `words`."""
+def refused(names: str, call: Callable, *args, **given) -> None:
+    """`call` ends in a `UserError` of one line that holds each of `names`."""
     with pytest.raises(UserError) as caught:
         call(*args, **given)
     said = str(caught.value)
     assert "\n" not in said and len(said) < 1000
-    assert [part for part in words.split(" … ") if part not in said] == [], said
+    assert [name for name in names.split() if name not in said] == [], said
 
 
 # What an argument must not be
@@ -161,10 +161,10 @@ DOORS: dict[str, tuple[Callable, dict[str, Any]]] = {
 }
 
 
-def at(door: str, words: str, **changed) -> None:
+def at(door: str, names: str, **changed) -> None:
     """A door with some of its good arguments changed."""
     function, good = DOORS[door]
-    refused(words, function, **good | changed)
+    refused(names, function, **good | changed)
 
 
 def kinds(function: Callable) -> dict[str, Any]:
@@ -180,13 +180,12 @@ def refuses(function: Callable, good: dict, types: dict) -> None:
     """Every argument of `function` in turn, with what it must not be."""
     for name, kind in types.items():
         if kind is not Any:
-            refused(f"{name} must ", function, **{**good, name: NOTHING})
+            refused(name, function, **{**good, name: NOTHING})
         for value in OUT_OF_RANGE.get(name, ()):
-            refused(f"{name} must … got ", function, **{**good, name: value})
+            refused(name, function, **{**good, name: value})
         if isinstance(whole := good.get(name), torch.Tensor):
-            words = f"{name} must be of type … of shape"
-            refused(words, function, **{**good, name: whole[None]})
-            refused(f"{name} ", function, **{**good, name: whole * NAN})
+            refused(name, function, **{**good, name: whole[None]})
+            refused(name, function, **{**good, name: whole * NAN})
 
 
 @pytest.mark.parametrize("name", DOORS)
@@ -198,7 +197,7 @@ def test_an_argument_of_a_front_door(name):
 @pytest.mark.parametrize("name", TYPES)
 def test_a_setting_of_another_type(name):
     for value in TYPES[name]:
-        refused(f"{name} must ", TrainConfig, **{name: value})
+        refused(name, TrainConfig, **{name: value})
 
 
 def configured(algorithm="grpo", **settings):
@@ -215,51 +214,50 @@ def test_a_hyperparameter(algorithm):
         refuses(call, {}, types)
         if name not in ("gmpo", "rspo"):  # there the bound is one of log r
             for lower in {"epsilon", "epsilon_low"} & types.keys():
-                refused("must be a number > 0 and ≤ 1, got 1.5", call, **{lower: 1.5})
+                refused("epsilon", call, **{lower: 1.5})
     for key in types:
         for text in ("nonsense", *map(str, OUT_OF_RANGE.get(key, ()))):
-            words = f"{key} must … got {text!r}"
-            refused(words, parse_settings, algorithm, [f"{key}={text}"])
+            refused(key, parse_settings, algorithm, [f"{key}={text}"])
 
 
 # What no type says
 
-TOGETHER: list[tuple[str, dict[str, Any]]] = [
-    ("7 prompts … 4 equal mini-batches", {"prompts_per_rollout": 7}),
-    ("learning_rate 2 is too large: AdamW", {"learning_rate": 2.0}),
-    ("max_length 3 … max_new_tokens 9", {"max_length": 3, "max_new_tokens": 9}),
-    ("detach_shift has no effect without router_shift", {"detach_shift": False}),
-    ("placement has no effect without router_shift", {"placement": "after_clip"}),
-    ("max_length has no effect … constant", {"max_length": 90}),
-    ("gamma has no effect without a method with a critic", {"gamma": 0.9}),
-    ("kl_in has no effect without beta > 0", {"kl_in": "reward"}),
-    ("kl_estimator has no effect … KL", {"kl_estimator": "k2"}),
-    ("kl_estimator … KL", {"kl_estimator": "k2", "kl_in": "reward", "beta": 0.1}),
-    ("epsilon … epsilon_low", {"hyperparameters": {"epsilon": 0.1, "epsilon_low": 1}}),
-    ("rollout_dtype must be 'bfloat16' or", {"rollout_dtype": "float64"}),
-    ("'int8' … 'float64'", {"rollout_dtype": "int8", "dtype": "float64"}),
-    ("take replay='R3'", {"trust_sampler": True, "replay": "R2"}),
-    ("normaliser must be … 'token_mean'", {"normaliser": "token_meam"}),
-    ("grpo … group_size must be ≥ 2, got 1", {"group_size": 1}),
-    ("allow_on_policy=True", {"minibatches": 1}),
-    ("router_shift … correct=True", {"algorithm": "reinforce", "router_shift": True}),
-    ("did you mean 'epsilon'", {"hyperparameters": {"epsilom": 0.2}}),
-    ("did you mean 'rollouts'", {"rolouts": 3}),
-    ("'epsilon' … A loss's own go into hyperparameters={", {"epsilon": 0.1}),
-]
+TOGETHER: dict[str, list[dict[str, Any]]] = {
+    "prompts 7": [{"prompts_per_rollout": 7}],
+    "learning_rate": [{"learning_rate": 2.0}],
+    "max_length max_new_tokens": [{"max_length": 3, "max_new_tokens": 9}],
+    "detach_shift router_shift": [{"detach_shift": False}],
+    "gamma critic": [{"gamma": 0.9}],
+    "kl_in beta": [{"kl_in": "reward"}],
+    "kl_estimator KL": [
+        {"kl_estimator": "k2"},
+        {"kl_estimator": "k2", "kl_in": "reward", "beta": 0.1},
+    ],
+    "epsilon epsilon_low": [{"hyperparameters": {"epsilon": 0.1, "epsilon_low": 1}}],
+    "rollout_dtype": [{"rollout_dtype": "float64"}],
+    "replay 'R3'": [{"trust_sampler": True, "replay": "R2"}],
+    "normaliser 'token_mean'": [{"normaliser": "token_meam"}],
+    "grpo group_size": [{"group_size": 1}],
+    "allow_on_policy=True": [{"minibatches": 1}],
+    "router_shift correct=True": [{"algorithm": "reinforce", "router_shift": True}],
+    "'epsilon'": [{"hyperparameters": {"epsilom": 0.2}}, {"epsilon": 0.1}],
+    "'rollouts'": [{"rolouts": 3}],
+    "dynamic_sampling group_size": [
+        {"algorithm": "ppo", "group_size": 1, "dynamic_sampling": True}
+    ],
+}
 
 
 def test_settings_that_do_not_go_together():
-    for words, given in TOGETHER:
-        refused(words, configured, **given)
-    ppo = {"algorithm": "ppo", "group_size": 1, "dynamic_sampling": True}
-    refused("dynamic_sampling … group_size must be ≥ 2", configured, **ppo)
-    refused("min_terms 4 … max_terms 3", Arithmetic, min_terms=4, max_terms=3)
-    refused("min_items 5 … max_items 4", Sorting, min_items=5, max_items=4)
+    for names, cases in TOGETHER.items():
+        for given in cases:
+            refused(names, configured, **given)
+    refused("min_terms max_terms", Arithmetic, min_terms=4, max_terms=3)
+    refused("min_items max_items", Sorting, min_items=5, max_items=4)
     for mix in ((0.5, 0.5), (0.9, 0.9, 0.9), (NAN, 0.5, 0.5), (-0.5, 1.0, 0.5)):
-        refused("habit_mix must … got ", Arithmetic, habit_mix=mix)
-        refused("skill_mix must … got ", WarmStart, skill_mix=mix)
-        refused("mix must … got ", Arithmetic().demonstrations, 4, 0, mix=mix)
+        refused("habit_mix", Arithmetic, habit_mix=mix)
+        refused("skill_mix", WarmStart, skill_mix=mix)
+        refused("mix", Arithmetic().demonstrations, 4, 0, mix=mix)
 
 
 def tokenizer(**changed):
@@ -280,53 +278,58 @@ def task(**changed):
     return SimpleNamespace(**{k: v for k, v in whole.items() if v is not None})
 
 
+def small(**changed):
+    return {"config": replace(SMALL, **changed)}
+
+
+def rows(value):
+    """A task's function that returns these rows, whatever it is asked for."""
+    return lambda *_: value
+
+
 ROW = {"prompt": "1+2=", "answer": 3, "terms": 2}
 BAD_ROWS = [None, [], ["1+2="], [{"answer": 3}], [{"prompt": 12}]]
 BAD_ROWS += [[ROW, {"prompt": "3+4="}]]
+BEFORE: dict[str, list[dict[str, Any]]] = {
+    "'gropo' 'grpo'": [{"algorithm": "gropo"}],
+    "config TrainConfig": [{"config": {"seed": 1}}],
+    "causal Linear": [{"model": nn.Linear(2, 2)}],
+    "model tokenizer": [{"tokenizer": None}, {"model": None}],
+    "task.habit": [{"task": task(habits=3)}, {"task": task(habit="careful")}],
+    "eos_token": [{"tokenizer": tokenizer(eos_token=None)}],
+    "19 tokens 18": [{"tokenizer": tokenizer(more=["<extra>"])}],
+    "gradient": [{"model": random_model().requires_grad_(False)}],
+    "router_shift mixture": [{"algorithm": "rspo"}],
+    "replay mixture": [small(replay="R2")],
+    "device 'gpu'": [small(device="gpu")],
+    "hooks": [{"hooks": [print, 3]}],
+    "task object": [{"task": "arithmetic"}, {"task": Arithmetic}],
+    "prompt": [{"task": task(sample=lambda n, seed: [{**ROW, "prompt": ""}] * n)}],
+    "task.sample(4, returned 1": [{"task": task(sample=rows([ROW]))}],
+    "resume checkpoint_dir": [{"resume": True}],
+    "resume overwrite": [{"resume": True, "overwrite": True}],
+}
+BEFORE |= {f"task lacks {name}": [{"task": task(**{name: None})}] for name in PARTS}
+BEFORE |= {
+    f"task.{name}": [
+        *({"task": task(**{name: rows(bad)})} for bad in BAD_ROWS),
+        {"task": task(**{name: lambda: [ROW]})},
+    ]
+    for name in ("sample", "held_out")
+}
+
+
+def too_late(*_):
+    raise AssertionError("work started")
 
 
 def test_training_is_refused_before_work_starts(monkeypatch):
-    def too_late(*_):
-        raise AssertionError("work started")
-
     monkeypatch.setattr(loop, "collect", too_late)
-    run = partial(at, "train")
-    run("'gropo' … did you mean 'grpo'", algorithm="gropo")
-    run("config must be of type TrainConfig or None … seed", config={"seed": 1})
-    run("causal language model … Linear", model=nn.Linear(2, 2))
-    run("model and tokenizer together", tokenizer=None)
-    run("model and tokenizer together", model=None)
-    for changed in ({"habits": 3}, {"habit": "careful"}):
-        words = "task.habit must be a function f(completion), and task.habits a list"
-        run(words, task=task(**changed))
-    run("no eos_token", tokenizer=tokenizer(eos_token=None))
-    run("19 tokens … only 18", tokenizer=tokenizer(more=["<extra>"]))
-    frozen = random_model().requires_grad_(False)
-    run("gradient … requires_grad_(True)", model=frozen)
-    run("router_shift … mixture of experts … tiny-moe", algorithm="rspo")
-    for name, value in (("replay", "R2"), ("router_noise", 0.1), ("router_rate", 2.0)):
-        config = replace(SMALL, **{name: value})
-        run(f"{name} … mixture of experts", config=config)
-    run("cannot use device 'gpu'", config=replace(SMALL, device="gpu"))
-    run("hooks must be a list, each a function, got [<", hooks=[print, 3])
-    run("task must be an object with … 'arithmetic'", task="arithmetic")
-    run("task must be an object with … <class … Arithmetic", task=Arithmetic)
-    for name in PARTS:
-        run(f"task must be an object with … lacks {name}", task=task(**{name: None}))
-    for name in ("sample", "held_out"):
-        for rows in BAD_ROWS:
-            changed = task(**{name: lambda *_, rows=rows: rows})
-            run(f"task.{name} must return a list … 'prompt'", task=changed)
-        run(f"task.{name} … TypeError", task=task(**{name: lambda: [ROW]}))
-    few = task(sample=lambda n, seed: [ROW])
-    run("task.sample(4, 0) returned 1 rows, not 4", task=few)
-    nothing = task(sample=lambda n, seed: [{**ROW, "prompt": ""}] * n)
-    run("no token of the prompt ''", task=nothing)
+    for names, cases in BEFORE.items():
+        for given in cases:
+            at("train", names, **given)
     for part in ("advantages", "objective", "normaliser"):
-        refused(f"{part} must be a function", replace, ALGORITHMS["grpo"], **{part: 1})
-    run("resume=True needs a checkpoint_dir", resume=True)
-    run("overwrite=True needs a checkpoint_dir", overwrite=True)
-    run("resume … overwrite … choose one", resume=True, overwrite=True)
+        refused(part, replace, ALGORITHMS["grpo"], **{part: 1})
 
 
 READ = rl.log_probs
@@ -341,108 +344,75 @@ def bare(n, seed):
     return [{"prompt": row["prompt"]} for row in Arithmetic().sample(n, seed)]
 
 
+def each(name, *values, **more):
+    return [{name: value} | more for value in values]
+
+
 def mine(**changed):
     return {"algorithm": replace(ALGORITHMS["grpo"], name="mine", **changed)}
 
 
-PAIR_OF = "log_probs must return (logp, entropy), got "
-OTHERS = "log_probs are not those of the policy"
-PER_ROW = "the advantages of mine must be 16 finite numbers … as a tensor; got "
-PER_TOKEN = "the normaliser of mine must return a finite weight per token"
-COLUMNS = "the reward function … is called as f(prompts=…, completions=…, "
-TERM, CORRECTION = "the term <function", "the correction <function"
-
-HANDED_IN: list[tuple[str, dict[str, Any]]] = [
-    *(
-        (f"{PAIR_OF}{got}", {"log_probs": mistake})
-        for got, mistake in (
-            ("None", lambda model, rollout, temperature: None),
-            ("torch.float32", lambda *given: READ(*given)[0]),
-            ("[tensor", lambda *given: [*READ(*given)]),
-        )
+HANDED_IN: dict[str, list[dict[str, Any]]] = {
+    "log_probs": each(
+        "log_probs",
+        lambda model, rollout, temperature: None,
+        # Not those of the policy: negated, exchanged, without the temperature, large
+        # outside the mask, shifted by a token
+        lambda *given: tuple(-x for x in READ(*given)),
+        lambda *given: READ(*given)[::-1],
+        lambda model, rollout, temperature: READ(model, rollout),
+        lambda m, r, t: (READ(m, r, t)[0] - 5 * (1 - r.mask), r.mask),
+        shifted,
+        lambda *r: tuple(x.sum(-1) for x in READ(*r)),
+        lambda *r: tuple(x.detach() for x in READ(*r)),
+        lambda m, r, t: READ(copy.deepcopy(m), r, t),
     ),
-    *(
-        (OTHERS, {"log_probs": mistake})
-        for mistake in (
-            lambda *given: tuple(-x for x in READ(*given)),
-            lambda *given: READ(*given)[::-1],
-            lambda model, rollout, temperature: READ(model, rollout),
-            lambda m, r, t: (READ(m, r, t)[0] - 5 * (1 - r.mask), r.mask),
-            shifted,
-        )
-    ),
-    (
-        "return logp of shape",
-        {"log_probs": lambda *r: tuple(x.sum(-1) for x in READ(*r))},
-    ),
-    ("return entropy of shape … None", {"log_probs": lambda *r: (READ(*r)[0], None)}),
-    ("its gradient", {"log_probs": lambda *r: tuple(x.detach() for x in READ(*r))}),
-    ("its gradient", {"log_probs": lambda m, r, t: READ(copy.deepcopy(m), r, t)}),
-    ("log_probs is called as f(model, rollout, temp", {"log_probs": lambda m, r: 1}),
-    (
-        f"{PER_ROW}torch.float32 of shape (16,)",
+    "advantages mine 16": [
         mine(advantages=lambda s: s.total * NAN),
-    ),
-    (f"{PER_ROW}torch.float32 of shape (3,)", mine(advantages=lambda s: s.total[:3])),
-    (
-        f"{PER_ROW}torch.float32 of shape (16, 1)",
         mine(advantages=lambda s: s.total[:, None]),
+        mine(advantages=lambda s: None),
+    ],
+    "normaliser mine": [
+        mine(normaliser=lambda mask: mask.sum(-1)),
+        mine(normaliser=lambda mask: mask / 0),
+    ],
+    "mine gradient": [mine(objective=lambda t: rl.Objective(t.z.detach()))],
+    "hook": each("hooks", [lambda run: None]),
+    "sampler": each("sampler", lambda: 1, lambda policy: None),
+    "correction": each(
+        "corrections",
+        [lambda part, reading, inputs: inputs.weight],
     ),
-    (f"{PER_ROW}array(", mine(advantages=lambda s: s.total.numpy())),
-    (f"{PER_ROW}None", mine(advantages=lambda s: None)),
-    (PER_TOKEN, mine(normaliser=lambda mask: 1 / mask.sum())),
-    (PER_TOKEN, mine(normaliser=lambda mask: mask.sum(-1))),
-    (PER_TOKEN, mine(normaliser=lambda mask: mask / 0)),
-    ("has no gradient", mine(objective=lambda t: rl.Objective(t.z.detach()))),
-    ("a hook is called as f(run, step)", {"hooks": [lambda run: None]}),
-    ("sampler is called as f(policy)", {"sampler": lambda: 1}),
-    ("sampler must return a sampler", {"sampler": lambda policy: None}),
-    ("a correction is called as f(", {"corrections": [rl.loss_terms.SamplerMismatch]}),
-    (CORRECTION, {"corrections": [lambda part, reading, inputs: inputs.weight]}),
-    (
-        CORRECTION,
-        {"corrections": [lambda part, reading, inputs: inputs._replace(weight=1)]},
+    "term": each(
+        "loss_terms",
+        [lambda part, reading, weight: 0.1],
+        [lambda *given: (given[2].sum(), {})],
     ),
-    ("a term of the loss is called as f(", {"loss_terms": [rl.loss_terms.Entropy]}),
-    (TERM, {"loss_terms": [lambda part, reading, weight: 0.1]}),
-    (
-        TERM,
-        {"loss_terms": [lambda part, reading, weight: (reading.entropy * weight, {})]},
+    "reward answer= completion_ids=": each(
+        "reward",
+        lambda prompts, completion_ids: [1.0],
     ),
-    ("no gradient", {"loss_terms": [lambda *given: (given[2].sum(), {})]}),
-    (
-        f"{COLUMNS}answer=…, terms=…, completion_ids=…): ",
-        {"reward": lambda prompts, completion_ids: [1.0]},
+    "reward answer=": each(
+        "reward",
+        lambda label, **_: [1.0],
+        Sum({"good": fixed_noise, "bad": lambda texts: 1}),
     ),
-    (
-        f"{COLUMNS}answer=…, terms=… … missing … 'label'",
-        {"reward": lambda label, **_: [1.0]},
-    ),
-    (
-        f"{COLUMNS}answer",
-        {"reward": Sum({"good": fixed_noise, "bad": lambda texts: 1})},
-    ),
-    (f"{COLUMNS}completion_ids … 'answer'", {"task": task(held_out=bare)}),
-    (
-        "task.habit must be a function … IndexError",
-        {"task": task(habit=lambda text: text[0])},
-    ),
-]
+    "reward 'answer'": each("task", task(held_out=bare), reward=None),
+    "task.habit": each("task", task(habit=lambda text: text[0])),
+}
 
 
-@pytest.mark.parametrize(("words", "given"), HANDED_IN)
-def test_a_function_is_tried_before_the_first_rollout(words, given, monkeypatch):
-    def too_late(*_):
-        raise AssertionError("a rollout was sampled")
-
+@pytest.mark.parametrize("names", HANDED_IN)
+def test_a_function_is_tried_before_the_first_rollout(names, monkeypatch):
     monkeypatch.setattr(loop, "collect", too_late)
-    warm = replace(SMALL, temperature=1.5)
-    at("train", words, **{"config": warm, "reward": fixed_noise} | given)
+    warm = {**small(temperature=1.5), "reward": fixed_noise}
+    for given in HANDED_IN[names]:
+        at("train", names, **warm | given)
 
 
 def test_a_task_may_have_a_fixed_set_of_problems():
     """As many as a rollout takes, the same in each: what chapter 13 learns by heart."""
-    fixed = task(sample=lambda n, seed: [ROW] * SMALL.prompts_per_rollout)
+    fixed = task(sample=rows([ROW] * SMALL.prompts_per_rollout))
     rl.prepare("grpo", SMALL, **PAIR, task=fixed)
 
 
@@ -454,15 +424,10 @@ def test_what_only_the_first_rollout_can_show():
         raise RuntimeError("the judge\nis away")
 
     for pay in paid:
-        reward = partial(lambda pay, **_: pay, pay)
-        at("train", "the reward function … number", reward=reward)
-    parts = Sum({"half": lambda **_: 1.0})
-    at("train", "(component 'half') must return 16 numbers", reward=parts)
-    at("train", "raising raised RuntimeError: the judge is away", reward=raising)
-    words = (
-        "advantages … must be 8 finite numbers, one per response … as a tensor; got "
-    )
-    refused(words, bridged.check, lambda s: None, 4, 3)
+        at("train", "reward", reward=partial(lambda pay, **_: pay, pay))
+    at("train", "'half' 16", reward=Sum({"half": lambda **_: 1.0}))
+    at("train", "raising RuntimeError", reward=raising)
+    refused("advantages 8", bridged.check, lambda s: None, 4, 3)
 
 
 def ending_tokenizer():
@@ -478,33 +443,26 @@ def test_sampling_and_measuring():
     for prompts in ([], [""], [3], "1+2=", ["1" * 200]):
         at("sample", "prompt", prompts=prompts)
     larger = tokenizer(more=["<extra>"])
-    at("sample", "19 tokens … only 18", prompts=["<extra>"], tokenizer=larger)
+    at("sample", "19 tokens 18", prompts=["<extra>"], tokenizer=larger)
     damaged = random_model()
     next(damaged.parameters()).data[3] = NAN
     for door in ("sample", "evaluate", "prepare"):
-        ending, digit = ending_tokenizer(), tokenizer(eos_token="3")
-        at(door, "ends the prompt … add_eos_token=False", tokenizer=ending)
-        at(door, "eos_token is '3': every answer would end", tokenizer=digit)
-        at(door, "log-probs are no longer finite", model=damaged)
-        at(door, "causal language model … Linear", model=nn.Linear(2, 2))
-        at(door, "causal language model", model=make_critic(MODEL))
-    at("evaluate", "task must be an object with … 'arithmetic'", task="arithmetic")
-    for rows, words in (
-        ([], "must return … 'prompt'"),
-        ([ROW], "returned 1 rows, not 4"),
-    ):
-        changed = task(held_out=lambda *_, rows=rows: rows)
-        at("evaluate", f"task.held_out … {words}", task=changed)
-    for paid, words in ((NAN, "nan … a finite number"), (2.5, "between 0 and 1 … 2.5")):
-        changed = task(
-            reward=lambda completions, paid=paid, **_: [paid] * len(completions)
-        )
-        at("evaluate", words, task=changed)
+        at(door, "add_eos_token", tokenizer=ending_tokenizer())
+        at(door, "eos_token '3'", tokenizer=tokenizer(eos_token="3"))
+        at(door, "log-probs finite", model=damaged)
+        for model in (nn.Linear(2, 2), make_critic(MODEL)):
+            at(door, "causal language model", model=model)
+    at("evaluate", "task 'arithmetic'", task="arithmetic")
+    for bad in ([], [ROW]):
+        at("evaluate", "task.held_out", task=task(held_out=rows(bad)))
+    for paid in (NAN, 2.5):
+        pay = partial(lambda paid, completions, **_: [paid] * len(completions), paid)
+        at("evaluate", str(paid), task=task(reward=pay))
         for reward in (None, fixed_noise):  # in the first rollout, not after the last
-            at("train", words, task=changed, reward=reward)
-    at("evaluate", "evaluate has no setting 'n' … problems, samples", n=4)
-    at("values", "critic must … make_critic", critic=MODEL)
-    at("pass_at", "k must be at most 3, … got 4", k=4)
+            at("train", str(paid), task=task(reward=pay), reward=reward)
+    at("evaluate", "'n' problems", n=4)
+    at("values", "critic make_critic", critic=MODEL)
+    at("pass_at", "k 3 4", k=4)
 
 
 # What a formula cannot compute, or would compute silently from something else
@@ -513,14 +471,7 @@ GRPO, A, N = ALGORITHMS["grpo"], rl.advantages, rl.normalisers
 OLD, MASK, WEIGHT = BATCH["old_logp"], BATCH["mask"], BATCH["weight"]
 FOUR, PAIRS, ONES = tensor([1.0, 0.0, 1.0, 0.5]), tensor([0, 0, 1, 1]), torch.ones(4, 3)
 LONELY = rl.Scored(FOUR, tensor([0, 0, 0, 7]))
-RULES = partial(
-    rl.corrections.factor,
-    logp=OLD,
-    sampler_logp=OLD,
-    mask=MASK,
-    advantages=None,
-)
-LOGP = "logp and old_logp must be log-probs … take the log of probabilities, and negate"
+OF_SAMPLER = {"logp": OLD, "sampler_logp": OLD, "mask": MASK, "advantages": None}
 
 
 def own(**changed):
@@ -547,81 +498,84 @@ def critic(**changed):
     return lambda: value_loss(**given | changed)
 
 
-FORMULAS: list[tuple[str, Callable]] = [
-    (LOGP, loss(old_logp=OLD.exp())),
-    (LOGP, loss(old_logp=-OLD)),
-    (LOGP, loss(logp=OLD.exp())),
-    (LOGP, loss(logp=-OLD * tensor([0, 1, 1]), old_logp=-OLD)),  # p = 1 in places
-    ("they are swapped", loss(old_logp=OLD.clone().requires_grad_())),
-    ("weight must be ≥ 0", loss(weight=-WEIGHT)),
-    ("mask must hold only 0 and 1", loss(mask=MASK / 2)),
-    ("of shape (4,), beside logp (2, 3)", loss(advantages=FOUR)),
-    ("advantages must be … got [1", loss(advantages=[1.0, -1.0])),
-    ("advantages must be … torch.bool", loss(advantages=MASK[:, 0] > 0)),
-    ("logp must be of type Float … int64", loss(logp=OLD.long())),
-    ("logp is -inf at [0, 0]", loss(logp=OLD - tensor([INF, 0, 0]))),
-    ("no setting … it has: epsilon_low", loss(aggregation="token_mean")),
-    ("policy_loss … old_logp", lambda: GRPO.policy_loss(OLD)),
-    ("gate must take (r, advantages)", gate(lambda r: r)),
-    ("in this order", gate(lambda advantages, r: r)),
-    ("in this order", gate(lambda x, ratio: ratio)),
-    ("gate must return a tensor … None", gate(lambda r, a: None)),
-    ("gate must return a tensor … (3,)", gate(lambda r, a: r[0])),
-    ("objective of my gate is not finite", gate(lambda r, a: r * INF)),
-    ("write torch.where(adv", gate(lambda r, a: r if a > 0 else 1 / r)),
-    ("advantages must … f(scored)", own(advantages=lambda rewards, group: 1)),
-    ("objective must … f(tokens)", own(objective=lambda logp, old_logp: 1)),
-    ("rewards must be of type … got [1.0", scored(rewards=[1.0, 0.0])),
-    ("rewards must be … got array", scored(rewards=FOUR.numpy())),
-    ("group must be … (2,), beside rewards (4, 3)", scored(group=PAIRS[:2])),
-    ("group must be … (5,), beside", scored(group=torch.arange(5))),
-    ("group must be … (4, 1)", scored(group=PAIRS[:, None])),
-    (
-        "flatten()",
-        scored(rewards=FOUR.view(2, 2), group=PAIRS[:2], mask=None, values=None),
-    ),
-    ("values must be … (4, 3, 1)", scored(values=ONES[..., None])),
-    ("mask must be … (4, 2)", scored(mask=ONES[:, 1:])),
-    ("at least 2 responses … group 7 has 1", lambda: A.group_relative(LONELY)),
-    ("looks at mask: give Scored(", lambda: A.opo(LONELY)),
-    ("looks at values: give Scored(", scored(A.gae, values=None)),
-    ("reward per token, (4, 3)", scored(A.gae, rewards=FOUR)),
-    ("groups of 3", lambda: bridged.advantages_of(A.maxrl, FOUR, ONES, 3)),
-    ("paid must be … (2, 1)", lambda: rl.kl.token_rewards(ONES[:2, :1], MASK)),
-    ("targets must … (2, 1)", critic(targets=OLD[:, :1])),
-    ("targets must … (2,)", critic(targets=OLD[:, 0])),
-    ("weight must … (2, 1)", critic(weight=MASK[:, :1])),
-    ("values must … (2, 3, 1)", critic(values=OLD[..., None])),
-    ("mask must be a tensor (B, T)", lambda: N.token_mean(MASK[0])),
-    ("mask must be a tensor (B, T)", lambda: N.token_mean(MASK.numpy())),
-    ("group must … (2, 1)", lambda: N.group_token_mean(MASK, PAIRS[:2, None])),
-    ("max_length must … (3 tokens), got 2", lambda: N.constant(MASK, 2)),
-    ("max_length must … got inf", lambda: N.constant(MASK, INF)),
-    ("group_token_mean needs group", lambda: N.apply(N.group_token_mean, MASK)),
-    (
-        "constant needs max_length … weight=normalisers.constant(mask, max_length)",
+def factor(rules):
+    return lambda: rl.corrections.factor(rules, **OF_SAMPLER)
+
+
+FORMULAS: dict[str, list[Callable]] = {
+    "logp old_logp log-probs": [
+        loss(old_logp=OLD.exp()),
+        loss(old_logp=-OLD),
+        loss(logp=OLD.exp()),
+        loss(logp=-OLD * tensor([0, 1, 1]), old_logp=-OLD),  # p = 1 in places
+    ],
+    "old_logp swapped": [loss(old_logp=OLD.clone().requires_grad_())],
+    "weight": [
+        loss(weight=-WEIGHT),
+        critic(weight=MASK[:, :1]),
         lambda: ALGORITHMS["dr_grpo"].policy_loss(**BATCH | {"weight": None}),
-    ),
-    ("ratios must be > 0", lambda: rl.curve("grpo", ratios=tensor([0.0, 1.0]))),
-    ("advantage must not be 0", lambda: rl.curve("grpo", 0)),
-    ("epsilon must … got -0.2", lambda: rl.curve("ppo", epsilon=-0.2)),
-    ("algorithm 'GRPO', did you mean 'grpo'", lambda: rl.get("GRPO")),
-    ("did you mean 'opsm'", lambda: RULES({"opms": 2.0})),
-    ("rules must be a dictionary", lambda: RULES(["opsm"])),
-    ("opsm … advantages", lambda: RULES({"opsm": 0.1})),
-    ("placement must be", lambda: rl.moe.shifted(OLD, OLD, MASK, WEIGHT, "before")),
-    ("has no router … tiny-moe", lambda: rl.moe.routed(MODEL).__enter__()),
-    ("got 13", lambda: overlong_punishment(tensor([4.0]), max_length=12, buffer=13)),
-    ("components must be a dictionary … got [", lambda: Sum([len])),
-    ("reward must … rewards.Sum({'name'", lambda: rl.train("grpo", reward=[len])),
-    ("weights must be 2 … a, b", lambda: Sum({"a": len, "b": len}, [1])),
-    ("answer must be a whole number or text, got 3.5", lambda: verify("#3", 3.5)),
-]
+    ],
+    "mask": [
+        loss(mask=MASK / 2),
+        scored(mask=ONES[:, 1:]),
+        scored(A.opo, mask=None),
+        lambda: N.token_mean(MASK[0]),
+    ],
+    "advantages": [
+        loss(advantages=FOUR),
+        loss(advantages=MASK[:, 0] > 0),
+        own(advantages=lambda rewards, group: 1),
+        gate(lambda r, a: r if a > 0 else 1 / r),
+        gate(lambda advantages, r: r),
+        factor({"opsm": 0.1}),
+    ],
+    "gate": [
+        gate(lambda r: r),
+        gate(lambda r, a: None),
+        gate(lambda r, a: r * INF),
+    ],
+    "objective": [own(objective=lambda logp, old_logp: 1)],
+    "reward": [
+        scored(rewards=[1.0, 0.0]),
+        scored(rewards=FOUR.numpy()),
+        scored(A.gae, rewards=FOUR),
+    ],
+    "group": [
+        scored(group=PAIRS[:2]),
+        scored(group=PAIRS[:, None]),
+        lambda: A.group_relative(LONELY),
+        lambda: N.group_token_mean(MASK, PAIRS[:2, None]),
+        lambda: bridged.advantages_of(A.maxrl, FOUR, ONES, 3),
+    ],
+    "flatten()": [
+        scored(rewards=FOUR.view(2, 2), group=PAIRS[:2], mask=None, values=None)
+    ],
+    "values": [
+        scored(values=ONES[..., None]),
+        scored(A.gae, values=None),
+        critic(values=OLD[..., None]),
+    ],
+    "paid": [lambda: rl.kl.token_rewards(ONES[:2, :1], MASK)],
+    "targets": [critic(targets=OLD[:, :1]), critic(targets=OLD[:, 0])],
+    "max_length": [lambda: N.constant(MASK, 2), lambda: N.constant(MASK, INF)],
+    "ratios": [lambda: rl.curve("grpo", ratios=tensor([0.0, 1.0]))],
+    "advantage 0": [lambda: rl.curve("grpo", 0)],
+    "epsilon -0.2": [lambda: rl.curve("ppo", epsilon=-0.2)],
+    "'GRPO' 'grpo'": [lambda: rl.get("GRPO")],
+    "'opsm'": [factor({"opms": 2.0})],
+    "placement": [lambda: rl.moe.shifted(OLD, OLD, MASK, WEIGHT, "before")],
+    "router": [lambda: rl.moe.routed(MODEL).__enter__()],
+    "13": [lambda: overlong_punishment(tensor([4.0]), max_length=12, buffer=13)],
+    "components": [lambda: Sum([len])],
+    "weights": [lambda: Sum({"a": len, "b": len}, [1])],
+    "answer 3.5": [lambda: verify("#3", 3.5)],
+}
 
 
-@pytest.mark.parametrize(("words", "call"), FORMULAS, ids=[w for w, _ in FORMULAS])
-def test_a_formula_refuses_what_it_would_read_as_something_else(words, call):
-    refused(words, call)
+@pytest.mark.parametrize("names", FORMULAS)
+def test_a_formula_refuses_what_it_would_read_as_something_else(names):
+    for call in FORMULAS[names]:
+        refused(names, call)
 
 
 def test_what_looks_odd_and_is_right():
@@ -634,7 +588,7 @@ def test_what_looks_odd_and_is_right():
 
 def test_a_device_that_is_not_there():
     for value in ("gpu", "", None, "cuda:-1", ["cpu"], "mtia"):
-        refused(f"cannot use device {value!r}", pick_device, value)
+        refused("device", pick_device, value)
 
 
 # Files
@@ -660,16 +614,15 @@ def test_a_file_that_is_not_what_it_should_be(what, tmp_path):
     refused(checkpoint.NAME, small_train, tmp_path, resume=True)
     refused("h.csv", History.load, tmp_path / "h.csv")
     for path in (tmp_path / "h.csv", tmp_path):  # whose config.json it is
-        refused("no causal language model", load, path)
+        refused("model", load, path)
 
 
 def test_a_history_that_holds_more_than_numbers(tmp_path):
     """A hook may write into a row. What `save` writes, `load` reads, also with the
     mark that Excel puts before it."""
     path = tmp_path / "h.csv"
-    words = "the history's column 'mine' must hold numbers, got"
     for value in ("good", tensor([1.0, 2.0])):
-        refused(words, History("grpo", [{"mine": value}]).save, path)
+        refused("'mine'", History("grpo", [{"mine": value}]).save, path)
         assert not path.exists()
     for value in (np.float32(0.5), tensor(2.0), 3, True, None):
         History("grpo", [{"mine": value, "reward": 1 / 3}]).save(path)

@@ -10,10 +10,9 @@ import os
 import platform
 import re
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -23,22 +22,20 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from experiments import real
-from experiments.files import check_writable, replace_file
-from experiments.gpu import machine
-from refimpl import logprobs, sft
+from refimpl import logprobs
 from refimpl.algorithms import ALGORITHMS, get
+from refimpl.checkpoint import write
+from refimpl.cli import check_output
 from refimpl.config import TrainConfig
-from refimpl.evaluation import evaluate
 from refimpl.history import History
 from refimpl.loop import train
 from refimpl.models import count_parameters, one_thread
-from refimpl.moe import record, recorder
 from refimpl.pretrained import fast
 from refimpl.pretrained.chat import Chat
 from refimpl.pretrained.loading import load
 from refimpl.pretrained.logprobs import log_probs
 from refimpl.sampling import end_tokens, sample
-from refimpl.sft import WarmStart, warm_start
+from refimpl.sft import warm_start
 from refimpl.tasks import Arithmetic
 from refimpl.validation import Count, UserError, guarded
 
@@ -89,33 +86,25 @@ def world(name: str) -> World:
 def bench(
     seeds: Count = 10,
     out: Path = Path("bench.json"),
-    chapters: Path | None = None,
-    names: Collection[str] = TRAINED,
+    algorithms: tuple[str, ...] = TRAINED,
     model: Literal["tiny", "smollm2"] = "tiny",
-):
-    """Print every figure as it is measured, then the table, and write all to `out`.
+) -> None:
+    """Measure speed, memory and accuracy of every method.
 
-    `chapters` is a folder of notebooks to be timed as well. Raises `UserError` before
-    any work if a name is unknown or none is given, `seeds` is no number ≥ 1, there are
-    no notebooks, or `out` cannot be written.
+    Args:
+        model: smollm2 takes hours: name some algorithms, and fewer seeds.
     """
-    if not names:
+    if not algorithms:
         raise UserError("--algorithms names none: name one at least, or leave it out")
-    for name in names:
+    for name in algorithms:
         get(name)
-    if chapters is not None and not list(chapters.glob("*.ipynb")):
-        raise UserError(f"there are no notebooks in {str(chapters)!r}")
-    check_writable(out, "the measurements")
-    figures = _show(beginning(model))
-    if model == "tiny":
-        figures |= _show(toy())
-    for name in names:
-        figures |= _show(_in_own_process(training, name, model, seeds))
-    if chapters is not None:
-        figures |= _show(notebooks(chapters))
-    replace_file(out, (json.dumps(figures, indent=2) + "\n").encode())
+    check_output(out, replaces=True)
+    figures = show(beginning(model))
+    for name in algorithms:
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            figures |= show(pool.submit(training, name, model, seeds).result())
+    write(out, json.dumps(figures, indent=2) + "\n")
     print(f"\n{table(figures)}\nwrote {out}")
-    return figures
 
 
 def beginning(name: str) -> dict:
@@ -140,25 +129,6 @@ def beginning(name: str) -> dict:
         }
 
 
-def toy() -> dict:
-    """Measure the toy's warm start: its accuracy, and the seconds to train it again.
-
-    Also measures what recording the routing costs, and whether two short runs with one
-    seed record the same numbers.
-    """
-    model, tokenizer, _ = warm_start()
-    figures: dict = {
-        "warm start accuracy": evaluate(model, tokenizer, problems=1024),
-        "same seed, same history": same_history(model, tokenizer),
-    }
-    for preset in ("tiny", "tiny-moe"):
-        start = time.perf_counter()
-        sft.train(WarmStart(preset=preset))
-        seconds = round(time.perf_counter() - start)
-        figures[f"{preset}: warm start trained anew, seconds"] = seconds
-    return figures | recording()
-
-
 def sampler(
     model,
     tokenizer,
@@ -169,7 +139,8 @@ def sampler(
 ) -> dict:
     """Tokens per second of `refimpl.sample` and of `model.generate`, EOS included.
 
-    On a CPU also the share of `generate`'s time that the operators `NEEDED` take.
+    They take turns: if the machine slows down, it slows down both. On a CPU also the
+    share of `generate`'s time that the operators `NEEDED` take.
     """
     encoded = tokenizer(
         [p for p in prompts for _ in range(group_size)],
@@ -178,17 +149,10 @@ def sampler(
         return_tensors="pt",
     ).to(model.device)
     ends = end_tokens(model, tokenizer)
+    shape = {"group_size": group_size, "max_new_tokens": max_new_tokens}
 
     def ours() -> float:
-        rollout = sample(
-            model,
-            tokenizer,
-            prompts,
-            group_size=group_size,
-            max_new_tokens=max_new_tokens,
-            seed=0,
-        )
-        return rollout.length.sum().item()
+        return sample(model, tokenizer, prompts, seed=0, **shape).length.sum().item()
 
     def theirs() -> float:
         torch.manual_seed(0)
@@ -204,8 +168,10 @@ def sampler(
         end = torch.isin(ids, ends).long()
         return (end.cumsum(-1) - end == 0).sum().item()  # 1 up to the first EOS
 
-    tokens, seconds = _in_turn((ours, theirs), repeats)
-    sampled, generated = (n / s for n, s in zip(tokens, seconds))
+    tokens = [ours(), theirs()]  # the first call includes set-up
+    turns = [[seconds(work) for work in (ours, theirs)] for _ in range(repeats)]
+    taken = [statistics.median(each) for each in zip(*turns)]
+    sampled, generated = (n / s for n, s in zip(tokens, taken))
     figures = {
         "sampler, tokens/s": round(sampled),
         "model.generate, tokens/s": round(generated),
@@ -217,48 +183,22 @@ def sampler(
     return figures
 
 
+def seconds(work: Callable) -> float:
+    """The seconds of one call."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
 def share_needed(work: Callable, needed: str = NEEDED) -> float:
     """Share of the time in operators that nobody can avoid, those that match `needed`.
 
     1 / share bounds any speed-up (Amdahl's law).
     """
     with torch.profiler.profile() as seen:
-        start = time.perf_counter()
-        work()
-        whole = time.perf_counter() - start
+        whole = seconds(work)
     counted = (e for e in seen.key_averages() if re.search(needed, e.key))
     return sum(e.self_cpu_time_total for e in counted) / 1e6 / whole
-
-
-def recording(repeats: int = 9) -> dict:
-    """Measure the cost of recording the experts of a mixture while sampling."""
-    model, tokenizer, _ = warm_start(WarmStart(preset="tiny-moe"))
-    prompts = [row["prompt"] for row in Arithmetic().sample(16, seed=0)]
-
-    def plain():
-        sample(model, tokenizer, prompts, group_size=8)
-
-    def recorded():
-        with recorder.routed(model) as routing:
-            record.recorded(sample(model, tokenizer, prompts, group_size=8), routing)
-
-    _, (without, with_record) = _in_turn((plain, recorded), repeats)
-    return {"MoE sampler, recording / not": round(with_record / without, 2)}
-
-
-def _in_turn(works: Sequence[Callable], repeats: int) -> tuple[list, list[float]]:
-    """Run each work in turn. Returns their results and their median seconds.
-
-    If the machine slows down meanwhile, it slows down all of them.
-    """
-    results = [work() for work in works]  # the first call includes set-up
-    seconds: list[list[float]] = [[] for _ in works]
-    for _ in range(repeats):
-        for work, taken in zip(works, seconds):
-            start = time.perf_counter()
-            work()
-            taken.append(time.perf_counter() - start)
-    return results, [statistics.median(taken) for taken in seconds]
 
 
 def training(name: str, of: str, seeds: int) -> dict:
@@ -266,10 +206,9 @@ def training(name: str, of: str, seeds: int) -> dict:
     model, tokenizer, task, config, read = world(of)
     given: dict = {"model": model, "tokenizer": tokenizer, "task": task}
     given |= {"log_probs": read, "progress": False}
-    loaded, since = machine.peak_memory(), machine.load()
+    loaded, since = peak_memory(), busy()
     configs = (replace(config, seed=seed) for seed in range(seeds))
     runs = [train(name, config=config, **given) for config in configs]
-    busy = machine.others(since)
     final = [run.accuracy for run in runs]
     # A run that never reaches the goal takes longer than any that does.
     rollouts = [run.reached(GOAL) or math.inf for run in runs]
@@ -289,9 +228,9 @@ def training(name: str, of: str, seeds: int) -> dict:
         "seconds per rollout with its updates": round(each, 4),
         "rollouts/s": float(f"{1 / each:.3g}"),
         "sampled tokens/s": round(sum(map(_tokens, runs)) / every),
-        "peak memory of its process, MiB": machine.peak_memory(),
+        "peak memory of its process, MiB": peak_memory(),
         "of these, before it was trained": loaded,
-        "cores that other work took": None if busy is None else round(busy, 2),
+        "cores that other work took": others(since),
     }
     return {f"{name}: {what}": figure for what, figure in figures.items()}
 
@@ -301,6 +240,11 @@ def _tokens(run: History) -> float:
     counts = itertools.pairwise([0.0, *run["num_samples"]])
     lengths = run["completions/mean_length"]
     return sum((b - a) * n for (a, b), n in zip(counts, lengths))
+
+
+def _or_none(number: float) -> float | None:
+    """None for infinity (fewer than half of the runs arrived), which JSON lacks."""
+    return number if math.isfinite(number) else None
 
 
 def table(figures: Mapping) -> str:
@@ -318,40 +262,48 @@ def _cell(x: float | None) -> str:
     return "–" if x is None else f"{x:,.0f}" if x >= 1000 else f"{x:.3g}"
 
 
-def _in_own_process(work: Callable, *given) -> dict:
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(work, *given).result()
-
-
-def _or_none(number: float) -> float | None:
-    """None for infinity (fewer than half of the runs arrived), which JSON lacks."""
-    return number if math.isfinite(number) else None
-
-
-def same_history(model, tokenizer) -> bool:
-    """True if two short runs with one seed record the same numbers."""
-    config = TrainConfig(rollouts=3, eval_problems=32)
-    first, second = (
-        train("grpo", config=config, model=model, tokenizer=tokenizer, progress=False)
-        for _ in range(2)
-    )
-    return first == second
-
-
-def notebooks(folder: Path) -> dict:
-    """Time each notebook by itself, in seconds."""
-    figures = {}
-    command = "-m jupyter nbconvert --to notebook --execute --stdout".split()
-    for path in sorted(folder.glob("*.ipynb")):
-        start = time.perf_counter()
-        subprocess.run(
-            [sys.executable, *command, str(path)], check=True, capture_output=True
-        )
-        figures[f"{path.name}, seconds"] = round(time.perf_counter() - start)
-    return figures
-
-
-def _show(figures: dict) -> dict:
+def show(figures: dict) -> dict:
+    """Print figures as they are measured."""
     for name, value in figures.items():
         print(f"{name:>52}  {value}", flush=True)
     return figures
+
+
+# The machine meanwhile
+
+
+def busy() -> tuple[float, float] | None:
+    """Seconds so far: by the clock, and of other processes' work on all cores.
+
+    None on a system without /proc.
+    """
+    try:
+        fields = [int(n) for n in Path("/proc/stat").read_text().split()[1:9]]
+    except (OSError, ValueError):
+        return None
+    idle = sum(fields[3:5])  # time that a hypervisor steals is other work
+    all_cores = (sum(fields) - idle) / os.sysconf("SC_CLK_TCK")
+    return time.perf_counter(), all_cores - sum(os.times()[:4])
+
+
+def others(since: tuple[float, float] | None) -> float | None:
+    """How many cores other processes have kept busy since then, or None if unknown."""
+    now = busy()
+    if now is None or since is None:
+        return None
+    return round(max(0.0, (now[1] - since[1]) / (now[0] - since[0])), 2)
+
+
+def peak_memory() -> int | None:
+    """The largest resident size of this process so far, MiB."""
+    try:  # getrusage would report the parent's peak if that was larger
+        status = Path("/proc/self/status").read_text()
+        return round(int(status.split("VmHWM:")[1].split()[0]) / 2**10)
+    except (OSError, IndexError):
+        pass
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (2**20 if sys.platform == "darwin" else 2**10))

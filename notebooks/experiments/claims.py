@@ -32,42 +32,45 @@ from experiments.outcomes import GOALS
 from experiments.statistics import estimate
 
 
+def _cell(
+    arm: str, updates: int, rate: float = 2e-4, world: World = "sums", **changed: Any
+) -> Cell:
+    return Cell(arm, rate, updates, world, tuple(sorted(changed.items())))
+
+
 def _on_moe(arm: str, rate: float = 6e-4, **changed: Any) -> Cell:
-    return Cell(arm, rate, 16, "moe", tuple(sorted(changed.items())))
+    return _cell(arm, 16, rate, "moe", **changed)
 
 
-MOVING = 0.10
-"""The share of experts that changes within a rollout's updates in GSPO §5.3."""
+def _pair(
+    outcome: str,
+    arms: tuple[str, str],
+    updates: int,
+    rate: float = 2e-4,
+    scale: str = "difference",
+    **cell: Any,
+) -> Contrast:
+    """An arm against another in one cell."""
+    one, other = (_cell(arm, updates, rate, **cell) for arm in arms)
+    return Contrast(outcome, one, other, scale)
 
 
-FAST: dict[str, Any] = {"router_rate": 100.0}
-"""At the others' rate 2 to 4 % of the experts change. In a pilot of one run per value,
-30 times that rate moved 7 % over the first ten rollouts, 100 times 11 %."""
-MOVED = _on_moe("GRPO", 2e-4, **FAST)
+Premise = Callable[[pd.DataFrame], str]
 
 
-def _routing_moves(table: pd.DataFrame) -> str:
-    moved = of_cell(table, MOVED)["expert_change"].mean()
-    if moved >= MOVING:
-        return ""
-    return f"{moved:.0%} of the experts change, the claim is about {MOVING:.0%} or more"
+def _requires(
+    text: str, outcome: str, cell: Cell, low: float = -math.inf, high: float = math.inf
+) -> Premise:
+    """Require that an outcome's mean lies in a range; else `text` says what it is."""
+
+    def premise(table: pd.DataFrame) -> str:
+        mean = of_cell(table, cell)[outcome].mean()
+        return "" if low <= mean <= high else text.format(mean)
+
+    return premise
 
 
-COLLAPSED = 0.5
-"""Reward of the last ten rollouts below which GRPO is said to collapse. Declared after
-the runs, which every one of GRPO's survived."""
-
-
-def _grpo_falls(table: pd.DataFrame) -> str:
-    """Require that GRPO collapses, since replay is claimed to prevent it."""
-    reward = of_cell(table, MOVED)["reward"].mean()
-    fell = (
-        "" if reward < COLLAPSED else f"GRPO does not collapse, it earns {reward:.2f}"
-    )
-    return _routing_moves(table) or fell
-
-
-def _reached(goal: str, *cells: Cell) -> Callable[[pd.DataFrame], str]:
+def _reached(goal: str, *cells: Cell) -> Premise:
     """Require that half of the runs get there; else the time to it is meaningless."""
 
     def premise(table: pd.DataFrame) -> str:
@@ -80,24 +83,34 @@ def _reached(goal: str, *cells: Cell) -> Callable[[pd.DataFrame], str]:
     return premise
 
 
+def _both(one: Premise, other: Premise) -> Premise:
+    return lambda table: one(table) or other(table)
+
+
+FAST: dict[str, Any] = {"router_rate": 100.0}
+"""At the others' rate 2 to 4 % of the experts change. In a pilot of one run per value,
+30 times that rate moved 7 % over the first ten rollouts, 100 times 11 %."""
+MOVED = _on_moe("GRPO", 2e-4, **FAST)
+GRPO_FALLS = _both(
+    _requires(  # the share in GSPO §5.3
+        "{:.0%} of the experts change, the claim is about 10% or more",
+        "expert_change",
+        MOVED,
+        low=0.10,
+    ),
+    _requires(
+        "GRPO does not collapse, it earns {:.2f}", "reward", MOVED, high=0.5 - 1e-12
+    ),
+)
+"""Replay is claimed to prevent that GRPO collapses: a reward below 0.5. This was
+declared after the runs, which every one of GRPO's survived."""
 SIXTY_FOUR = Cell("GRPO", 2e-4, 4, answers=True)
-ROOM = 0.95
-"""The pass@64 before RL above which it has no room to rise."""
-
-
-def _room_to_rise(table: pd.DataFrame) -> str:
-    before = of_cell(table, SIXTY_FOUR)["pass@64 before"].mean()
-    if before <= ROOM:
-        return ""
-    return f"pass@64 is {before:.2f} before RL and has no room to rise"
-
-
-def _cell(
-    arm: str, updates: int, rate: float = 2e-4, world: World = "sums", **changed: Any
-) -> Cell:
-    return Cell(arm, rate, updates, world, tuple(sorted(changed.items())))
-
-
+ROOM_TO_RISE = _requires(
+    "pass@64 is {:.2f} before RL and has no room to rise",
+    "pass@64 before",
+    SIXTY_FOUR,
+    high=0.95,
+)
 WHOLE_DAPO: dict[str, Any] = {"dynamic_sampling": True, "overlong_share": 0.2}
 WITHOUT = {
     "clip-higher": _cell("DAPO 0.20", 4, **WHOLE_DAPO),
@@ -105,13 +118,20 @@ WITHOUT = {
     "token mean": _cell("DAPO", 4, **WHOLE_DAPO, normaliser="seq_mean_token_mean"),
     "overlong punishment": _cell("DAPO", 4, dynamic_sampling=True),
 }
-DAPO = _cell("DAPO", 4, **WHOLE_DAPO)
+DAPO, GRPO = _cell("DAPO", 4, **WHOLE_DAPO), _cell("GRPO", 4)
+TOKEN_MEAN = _cell("GRPO", 4, normaliser="token_mean")
+WIDE = ("GMPO", "GRPO (0.67, 1.49)")
+"""Methods with clips of one width."""
+
+
+def _moe(arm: str, control: str, rate: float = 6e-4, **changed: Any) -> Contrast:
+    """The reward of an arm against another's on a mixture of experts."""
+    return _pair("reward", (arm, control), 16, rate, world="moe", **changed)
 
 
 def _against_grpo(outcome: str, rate: float) -> Contrast:
     """GSPO at its published clip against GRPO with K = 4, as a quotient."""
-    gspo, grpo = (_cell(arm, 4, rate) for arm in ("GSPO 3e-4", "GRPO"))
-    return Contrast(outcome, gspo, grpo, "log2")
+    return _pair(outcome, ("GSPO 3e-4", "GRPO"), 4, rate, "log2")
 
 
 def _rates(arm: str) -> tuple[Cell, ...]:
@@ -148,27 +168,27 @@ def _threshold(delta: float) -> Cell:
     return _cell(f"DPPO-TV {delta:g}", 1, 4e-4, sampler_delay=3)
 
 
-MASKED = 0.01
-"""The share of tokens from which on a mask or a clip is said to act. prime-rl#3244
-reports about 0.02."""
-
-
 def _rare(arm: str) -> Cell:
     """The world in which the careful habit is rare, and the upper bound limits it."""
     return _cell(arm, 16, world="rare")
 
 
-def _clip_acts(table: pd.DataFrame) -> str:
-    clipped = of_cell(table, _rare("DAPO 0.20"))["clipped"].mean()
-    return "" if clipped >= MASKED else f"ε_high 0.20 clips {clipped:.1%} of the tokens"
-
-
-def _mask_acts(table: pd.DataFrame) -> str:
-    """Require that the narrow mask removes tokens while the habit is learned."""
-    masked = of_cell(table, _threshold(0.1))["masked"].mean()
-    if masked < MASKED:
-        return f"a threshold of 0.1 masks {masked:.1%} of the tokens"
-    return _reached("80", *map(_threshold, (0.1, 0.2)))(table)
+MASKED = 0.01
+"""The share of tokens from which on a mask or a clip is said to act. prime-rl#3244
+reports about 0.02."""
+CLIP_ACTS = _requires(
+    "ε_high 0.20 clips {:.1%} of the tokens", "clipped", _rare("DAPO 0.20"), low=MASKED
+)
+MASK_ACTS = _both(
+    _requires(
+        "a threshold of 0.1 masks {:.1%} of the tokens",
+        "masked",
+        _threshold(0.1),
+        low=MASKED,
+    ),
+    _reached("80", *map(_threshold, (0.1, 0.2))),
+)
+"""The narrow mask removes tokens while the habit is learned."""
 
 
 CLAIMS = (
@@ -177,21 +197,14 @@ CLAIMS = (
         "Clip-higher keeps entropy up",
         "Is entropy at the end higher with ε_high 0.28 than with 0.20?",
         "DAPO (2503.14476), §3.1, Fig. 2",
-        Contrast(
-            "entropy", _cell("DAPO", 16, 1e-4), _cell("DAPO 0.20", 16, 1e-4), "log2"
-        ),
+        _pair("entropy", ("DAPO", "DAPO 0.20"), 16, 1e-4, "log2"),
         "log2 of entropy, nats",
         smallest=math.log2(1.2),
         others={
-            "ε_high 0.40": Contrast(
-                "entropy",
-                _cell("DAPO 0.40", 16, 1e-4),
-                _cell("DAPO 0.20", 16, 1e-4),
-                "log2",
+            "ε_high 0.40": _pair(
+                "entropy", ("DAPO 0.40", "DAPO 0.20"), 16, 1e-4, "log2"
             ),
-            "reward": Contrast(
-                "reward", _cell("DAPO", 16, 1e-4), _cell("DAPO 0.20", 16, 1e-4)
-            ),
+            "reward": _pair("reward", ("DAPO", "DAPO 0.20"), 16, 1e-4),
         },
     ),
     Claim(
@@ -211,11 +224,12 @@ CLAIMS = (
         "DAPO's parts add up",
         "Does DAPO reach 0.95 with fewer answers than GRPO, which lacks all four?",
         "DAPO (2503.14476), Table 1",
-        Contrast("samples_95", DAPO, _cell("GRPO", 4), "log2"),
+        Contrast("samples_95", DAPO, GRPO, "log2"),
         "log2 of answers to 0.95",
         smallest=math.log2(1.2),
+        seeds=2,
         sign=-1,
-        premise=_reached("95", DAPO, _cell("GRPO", 4)),
+        premise=_reached("95", DAPO, GRPO),
         others={
             f"without {part}": Contrast("samples_95", DAPO, cell, "log2")
             for part, cell in WITHOUT.items()
@@ -226,37 +240,29 @@ CLAIMS = (
         "The mean over responses lets answers grow",
         "Are answers longer at the end under 1/|o| than under the mean over tokens?",
         "DAPO (2503.14476), §3.3, Fig. 4",
-        Contrast("length", _cell("GRPO", 4), _cell("GRPO", 4, normaliser="token_mean")),
+        Contrast("length", GRPO, TOKEN_MEAN),
         "tokens",
         smallest=1.0,
-        others={
-            "entropy": Contrast(
-                "entropy",
-                _cell("GRPO", 4),
-                _cell("GRPO", 4, normaliser="token_mean"),
-                "log2",
-            )
-        },
+        seeds=2,
+        others={"entropy": Contrast("entropy", GRPO, TOKEN_MEAN, "log2")},
     ),
     Claim(
         5,
         "Dr. GRPO keeps wrong answers short",
         "Are wrong answers shorter at the end under Dr. GRPO than under GRPO?",
         "Dr. GRPO (2503.20783), Fig. 5",
-        Contrast("wrong_length", _cell("Dr. GRPO", 4), _cell("GRPO", 4)),
+        _pair("wrong_length", ("Dr. GRPO", "GRPO"), 4),
         "tokens",
         smallest=1.0,
         sign=-1,
         others={
             "1/|o| alone": Contrast(
-                "wrong_length",
-                _cell("GRPO", 4, normaliser="constant"),
-                _cell("GRPO", 4),
+                "wrong_length", _cell("GRPO", 4, normaliser="constant"), GRPO
             ),
             "the std alone": Contrast(
                 "wrong_length",
                 _cell("Dr. GRPO", 4, normaliser="seq_mean_token_mean"),
-                _cell("GRPO", 4),
+                GRPO,
             ),
         },
     ),
@@ -281,16 +287,12 @@ CLAIMS = (
         Contrast("reward", _on_moe("GRPO + R2", 2e-4, **FAST), MOVED),
         "reward",
         smallest=0.03,
-        premise=_grpo_falls,
+        premise=GRPO_FALLS,
         others={
-            "routers at 30 times the rate": Contrast(
-                "reward",
-                _on_moe("GRPO + R2", 2e-4, router_rate=30.0),
-                _on_moe("GRPO", 2e-4, router_rate=30.0),
+            "routers at 30 times the rate": _moe(
+                "GRPO + R2", "GRPO", 2e-4, router_rate=30.0
             ),
-            "at the others' rate, 6e-4": Contrast(
-                "reward", _on_moe("GRPO + R2"), _on_moe("GRPO")
-            ),
+            "at the others' rate, 6e-4": _moe("GRPO + R2", "GRPO"),
             "GSPO instead of GRPO": Contrast(
                 "reward", _on_moe("GSPO 0.03", 2e-4, **FAST), MOVED
             ),
@@ -321,6 +323,7 @@ CLAIMS = (
         Contrast("to_80", _rare("CISPO 5"), _rare("DAPO"), "log2"),
         "log2 of rollouts to 0.8",
         smallest=0.5,
+        seeds=2,
         sign=-1,
         premise=_reached("80", _rare("CISPO 5"), _rare("DAPO")),
     ),
@@ -329,23 +332,12 @@ CLAIMS = (
         "GMPO's log-ratios keep to a narrower range",
         "Is their range narrower than under GRPO with an equally wide clip?",
         "GMPO (2507.20673), Fig. 1",
-        Contrast(
-            "spread",
-            _cell("GMPO", 16, 6e-4),
-            _cell("GRPO (0.67, 1.49)", 16, 6e-4),
-            "log2",
-        ),
+        _pair("spread", WIDE, 16, 6e-4, "log2"),
         "log2 of q99 − q01, nats",
         smallest=math.log2(1.2),
+        seeds=2,
         sign=-1,
-        others={
-            "entropy": Contrast(
-                "entropy",
-                _cell("GMPO", 16, 6e-4),
-                _cell("GRPO (0.67, 1.49)", 16, 6e-4),
-                "log2",
-            )
-        },
+        others={"entropy": _pair("entropy", WIDE, 16, 6e-4, "log2")},
     ),
     Claim(
         11,
@@ -359,9 +351,7 @@ CLAIMS = (
         others={
             "int8 weights": _replaying(rollout_dtype="int8"),
             "noise 0.2 on the router logits": _replaying(router_noise=0.2),
-            "A/A: R3 against R2": Contrast(
-                "reward", _on_moe("GRPO + R3"), _on_moe("GRPO + R2")
-            ),
+            "A/A: R3 against R2": _moe("GRPO + R3", "GRPO + R2"),
         },
     ),
     Claim(
@@ -369,15 +359,12 @@ CLAIMS = (
         "RSPO beats GMPO on a MoE",
         "Is its reward higher than GMPO's?",
         "RSPO (2510.23027)",
-        Contrast("reward", _on_moe("RSPO"), _on_moe("GMPO")),
+        _moe("RSPO", "GMPO"),
         "reward",
         smallest=0.007,
         decides="nothing within reach: two names of one algorithm differ here by up "
         "to 0.085, twelve times what is claimed",
-        others={
-            f"against {arm}": Contrast("reward", _on_moe("RSPO"), _on_moe(arm))
-            for arm in ("GSPO 0.03", "GRPO")
-        },
+        others={f"against {arm}": _moe("RSPO", arm) for arm in ("GSPO 0.03", "GRPO")},
     ),
     Claim(
         13,
@@ -387,9 +374,7 @@ CLAIMS = (
         Breaking("SAPO 1.0", "GSPO 0.03", 16),
         "octaves of the rate",
         smallest=0.5,
-        others={
-            "against GRPO": Breaking("SAPO 1.0", "GRPO", 16),
-        },
+        others={"against GRPO": Breaking("SAPO 1.0", "GRPO", 16)},
         seeds=2,
     ),
     Claim(
@@ -398,11 +383,7 @@ CLAIMS = (
         "Does (8.8, 17.6) earn more than (17.6, 8.8), the same widths exchanged, at a "
         "learning rate at which the gates act?",
         "SAPO (2511.20347), Fig. 5",
-        Contrast(
-            "reward",
-            _cell("SAPO 8.8, neg 2", 16, 4e-4),
-            _cell("SAPO 17.6, neg ½", 16, 4e-4),
-        ),
+        _pair("reward", ("SAPO 8.8, neg 2", "SAPO 17.6, neg ½"), 16, 4e-4),
         "reward",
         smallest=0.03,
         seeds=1,
@@ -417,6 +398,7 @@ CLAIMS = (
         Mean("within_small", _cell("SAPO 1.0", 4), less=0.5),
         "share of responses",
         smallest=0.1,
+        seeds=2,
         others={
             "K = 16": Mean("within_small", _cell("SAPO 1.0", 16), less=0.5),
             "on a MoE": Mean("within_small", _on_moe("SAPO 1.0", 2e-4), less=0.5),
@@ -430,7 +412,8 @@ CLAIMS = (
         Mean("maj@8 gained", SIXTY_FOUR, less="pass@64 gained"),
         "share of problems",
         smallest=0.03,
-        premise=_room_to_rise,
+        seeds=2,
+        premise=ROOM_TO_RISE,
         others={
             what: Mean(f"{what} gained", SIXTY_FOUR)
             for what in ("pass@1", "pass@8", "pass@64", "maj@8")
@@ -444,7 +427,8 @@ CLAIMS = (
         Contrast("to_80", _threshold(0.1), _threshold(0.2), "log2"),
         "log2 of rollouts to 0.8",
         smallest=math.log2(1.2),
-        premise=_mask_acts,
+        seeds=2,
+        premise=MASK_ACTS,
         starts=TEN,
         decides="ten more starts, 80 runs, about 0.2 core-hours",
         others={"reward": Contrast("reward", _threshold(0.1), _threshold(0.2))},
@@ -453,14 +437,13 @@ CLAIMS = (
 PAPERS = CLAIMS[:16]
 """The claims of papers. The last of `CLAIMS` is from an engine's change log."""
 _OF = {claim.number: claim for claim in CLAIMS}
-decoder_factories = "log2 of rollouts to"
 SECOND = (
     replace(
         _OF[1],
         number="1b",
         title="Clip-higher keeps entropy up, where the careful habit is rare",
         effect=Contrast("entropy", _rare("DAPO"), _rare("DAPO 0.20"), "log2"),
-        premise=_clip_acts,
+        premise=CLIP_ACTS,
         seeds=2,
         starts=TEN,
         decides="about a hundred starts, 400 runs, about 2 core-hours",
@@ -477,7 +460,7 @@ SECOND = (
         "Does training reach a reward of 0.95 in fewer rollouts with it?",
         _OF[2].source,
         Contrast("to_95", DAPO, WITHOUT["dynamic sampling"], "log2"),
-        f"{decoder_factories} 0.95",
+        "log2 of rollouts to 0.95",
         smallest=math.log2(1.2),
         sign=-1,
         premise=_reached("95", DAPO, WITHOUT["dynamic sampling"]),
@@ -494,8 +477,9 @@ SECOND = (
         number="3b",
         title="DAPO's parts add up, counted in rollouts",
         question="Does DAPO reach 0.95 in fewer rollouts than GRPO, which lacks all?",
-        effect=Contrast("to_95", DAPO, _cell("GRPO", 4), "log2"),
-        unit=f"{decoder_factories} 0.95",
+        effect=Contrast("to_95", DAPO, GRPO, "log2"),
+        unit="log2 of rollouts to 0.95",
+        seeds=SEEDS,
         others={},
     ),
     Claim(
@@ -513,7 +497,7 @@ SECOND = (
         "Does GSPO at its published clip reach 0.8 in fewer rollouts than GRPO?",
         "GSPO (2507.18071), §5.1 and §5.2",
         _against_grpo("to_80", 4e-4),
-        f"{decoder_factories} 0.8",
+        "log2 of rollouts to 0.8",
         smallest=math.log2(1.2),
         sign=-1,
         premise=_reached("80", *_against_grpo("to_80", 4e-4).cells),
@@ -528,12 +512,8 @@ SECOND = (
         number="10b",
         title="GMPO's log-ratios keep to a narrower range, in the first three rollouts",
         question="Is it narrower on data that all methods share?",
-        effect=Contrast(
-            "spread",
-            _cell("GMPO", 16, 6e-4, rollouts=3),
-            _cell("GRPO (0.67, 1.49)", 16, 6e-4, rollouts=3),
-            "log2",
-        ),
+        effect=_pair("spread", WIDE, 16, 6e-4, "log2", rollouts=3),
+        seeds=SEEDS,
         starts=TEN,
         decides="ten more starts, 80 runs of three rollouts, under 0.1 core-hours",
         others={},
@@ -572,19 +552,15 @@ SECOND = (
         number="14b",
         title="τ_neg above τ_pos is the better order, at 2e-4",
         question="Does (8.8, 17.6) earn more than (17.6, 8.8), the same exchanged?",
-        effect=Contrast(
-            "reward", _cell("SAPO 8.8, neg 2", 16), _cell("SAPO 17.6, neg ½", 16)
-        ),
+        effect=_pair("reward", ("SAPO 8.8, neg 2", "SAPO 17.6, neg ½"), 16),
         seeds=SEEDS,
         starts=OLD,
         decides="nothing: at this rate all widths learn alike",
         others={
-            "1.05 against 0.95": Contrast(
-                "reward", _cell("SAPO 1.0", 16), _cell("SAPO 1.0, reversed", 16)
+            "1.05 against 0.95": _pair(
+                "reward", ("SAPO 1.0", "SAPO 1.0, reversed"), 16
             ),
-            "1.05 against 1.0": Contrast(
-                "reward", _cell("SAPO 1.0", 16), _cell("SAPO 1.0, equal", 16)
-            ),
+            "1.05 against 1.0": _pair("reward", ("SAPO 1.0", "SAPO 1.0, equal"), 16),
         },
     ),
     replace(
@@ -676,43 +652,35 @@ STUDIES = {
             },
             "SGD, soft": Breaking("one-sided 8.8", "SAPO 8.8", 16, optimizer="sgd"),
             "SGD, hard": Breaking("GRPO", "two-sided clip", 16, optimizer="sgd"),
-            "shared tokens": Contrast(
-                "shared",
-                _cell("one-sided 8.8", 16, 4e-4),
-                _cell("SAPO 8.8", 16, 4e-4),
-            ),
+            "shared tokens": _pair("shared", ("one-sided 8.8", "SAPO 8.8"), 16, 4e-4),
         },
     ),
     "stale": Study(
         "What is left of accuracy after stale updates, K = 16?",
         {
             **{
-                f"{arm}, hard": Contrast(
-                    "accuracy",
-                    _cell(arm, 16, STALE["hard"]),
-                    _cell("GRPO", 16, STALE["hard"]),
-                )
+                f"{arm}, hard": _pair("accuracy", (arm, "GRPO"), 16, STALE["hard"])
                 for arm in LOSING
             },
             **{
-                f"{arm} against SAPO 8.8, {name}": Contrast(
-                    "accuracy", _cell(arm, 16, rate), _cell("SAPO 8.8", 16, rate)
+                f"{arm} against SAPO 8.8, {name}": _pair(
+                    "accuracy", (arm, "SAPO 8.8"), 16, rate
                 )
                 for arm in BAD_GATES
                 for name, rate in STALE.items()
             },
             **{
-                f"{arm}, {name}, on a MoE": Contrast(
-                    "accuracy", _on_moe(arm, STALE[name]), _on_moe("GRPO", STALE[name])
+                f"{arm}, {name}, on a MoE": _pair(
+                    "accuracy", (arm, "GRPO"), 16, STALE[name], world="moe"
                 )
                 for arm in ROUTED
                 for name in ("mild", "hard")
             },
             **{
-                f"{arm}, noise {noise}": Contrast(
-                    "accuracy",
-                    _on_moe(arm, STALE["mild"], router_noise=noise),
-                    _on_moe("GRPO", STALE["mild"], router_noise=noise),
+                f"{arm}, noise {noise}": _pair(
+                    *("accuracy", (arm, "GRPO"), 16, STALE["mild"]),
+                    world="moe",
+                    router_noise=noise,
                 )
                 for arm in NOISY
                 for noise in (0.2, 0.5)
@@ -735,8 +703,8 @@ STUDIES = {
     "threshold": Study(
         "Does half of DPPO-TV's threshold cost anything without a late sampler?",
         {
-            "K = 4, 2e-4": Contrast(
-                "to_80", _cell("DPPO-TV 0.1", 4), _cell("DPPO-TV 0.2", 4), "log2"
+            "K = 4, 2e-4": _pair(
+                "to_80", ("DPPO-TV 0.1", "DPPO-TV 0.2"), 4, scale="log2"
             )
         },
         seeds=1,

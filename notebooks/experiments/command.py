@@ -10,50 +10,12 @@ from typing import Any, Literal
 
 import tyro
 
-from experiments import bench as speed
 from experiments import evidence as stored
-from experiments import real as pretrained
-from experiments.files import DATA
+from experiments.bench import bench
 from experiments.gpu import check
+from experiments.real import real
+from experiments.store import DATA
 from refimpl.validation import UserError
-
-
-def bench(
-    *,
-    seeds: int = 10,
-    algorithms: tuple[str, ...] = speed.TRAINED,
-    model: Literal["tiny", "smollm2"] = "tiny",
-    chapters: Path | None = None,
-    out: Path = Path("bench.json"),
-) -> int:
-    """Measure speed, memory and accuracy of every method.
-
-    Args:
-        model: smollm2 takes hours: name some algorithms, and fewer seeds.
-        chapters: time the notebooks in this folder too.
-    """
-    speed.bench(seeds, out, chapters, algorithms, model)
-    return 0
-
-
-def real(
-    *,
-    arms: tuple[str, ...] = tuple(pretrained.ARMS),
-    settings: tuple[str, ...] = tuple(pretrained.SETTINGS),
-    seeds: int = 3,
-    workers: int = 1,
-    out: Path = DATA / "real",
-) -> int:
-    """Make the runs of chapter 13, every method on a pretrained model.
-
-    It goes on where it stopped.
-
-    Args:
-        out: two files: OUT.runs.csv and OUT.rows.csv.gz.
-    """
-    pretrained.real(out, arms, settings, seeds, workers)
-    print(f"wrote {out}.runs.csv and {out}.rows.csv.gz")
-    return 0
 
 
 def evidence(
@@ -92,12 +54,12 @@ def evidence(
     else:
         wrong = stored.check(out)
         print("\n".join(wrong) or "the ledger is what the rows give")
-        return 1 if wrong else 0
+        return bool(wrong)
     return 0
 
 
 def gpu_check(
-    *, device: str = "cuda", out: Path = Path("gpu_check.json"), tiny: bool = False
+    device: str = "cuda", out: Path = Path("gpu_check.json"), tiny: bool = False
 ) -> int:
     """Measure what can only be seen on a GPU, within ten minutes.
 
@@ -108,7 +70,7 @@ def gpu_check(
     failed = [name for name, part in figures.items() if "error" in part]
     if failed:
         print(f"these could not be measured: {'; '.join(failed)}", file=sys.stderr)
-    return 1 if failed else 0
+    return bool(failed)
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
@@ -122,9 +84,10 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 def main(arguments: list[str] | None = None) -> int:
     """Run a command. Returns its status, 2 after a sentence on what can be mended."""
     try:
-        return tyro.extras.subcommand_cli_from_dict(
+        status = tyro.extras.subcommand_cli_from_dict(
             COMMANDS, prog="python -m experiments", args=arguments
         )
+        return int(status or 0)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -30,7 +30,11 @@ higher. In a pilot GRPO earned 0.94 at 2e-4 with K = 16, and 0.74 at 8e-4 with K
 SGD_RATES = tuple(0.0125 * 2**k for k in range(5))
 """The learning rates of SGD with K = 16. In a pilot GRPO broke at 0.1."""
 STARTS, SEEDS = len(OLD), 4
-"""Warm starts of every cell, and seeds of each, unless a claim says otherwise."""
+"""Warm starts of every cell, and seeds of each, unless a claim says otherwise.
+
+Until November 2026 every cell first got two seeds, and a claim got more only if half
+its interval was wider than half the smallest effect that matters. Claims that got no
+more say so (`seeds=2`)."""
 
 
 class Contrast(NamedTuple):

@@ -6,29 +6,17 @@ four fifths, or from a random fifth. `python -m experiments.entropy`, from the f
 prints what came of what was declared (`DECLARED`). No run preceded the declaration.
 """
 
-import time
-from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Any
-
-import pandas as pd
 import torch
 import tyro
 from jaxtyping import Bool
 from torch import Tensor
 
 import refimpl as rl
-from experiments import store
-from experiments.behaviour import behaviour
-from experiments.files import DATA
-from experiments.pool import about, fill, trained
+from experiments.experiment import Experiment, trained
 from experiments.statistics import Estimate, estimate
-from refimpl.algorithms import ALGORITHMS
 from refimpl.entropy import Keeps, TopEntropy, largest
 from refimpl.rollout import Batch
-from refimpl.sft import weights_digest
 
-STORE = DATA / "entropy"
 STARTS, RATES, SHARE = range(10, 15), (2e-4, 4e-4), 0.2
 
 
@@ -54,7 +42,6 @@ ARMS: dict[str, tuple[Keeps, ...]] = {
     "rest": (Rest(SHARE),),
     "random": (Random(),),
 }
-COLUMNS = tuple("step reward accuracy entropy grad_norm habit/careful".split())
 DECLARED = {
     ("top", "all"): "at least −0.05: a fifth is enough",
     ("top", "rest"): "at least 0.05: the other tokens carry less",
@@ -71,47 +58,32 @@ rest carries less at both rates, but whether by so much is undecided. A random f
 as good as the top one (contradicted at both rates)."""
 
 
-def settings(rate: float, start: int) -> rl.TrainConfig:
-    """Settings of a run: 16 rollouts of 16 prompts × 8 answers, K = 4."""
-    return rl.TrainConfig(
-        rollouts=16, learning_rate=rate, seed=100 * start, eval_every=16
-    )
+class Entropy(Experiment):
+    """16 rollouts of 16 prompts × 8 answers, K = 4."""
+
+    name = "entropy"
+    columns = tuple("step reward accuracy entropy grad_norm habit/careful".split())
+
+    def jobs(self):
+        for start in STARTS:
+            for rate in RATES:
+                for arm in ARMS:
+                    yield {"arm": arm, "learning_rate": rate, "start": start}
+
+    def config(self, job):
+        rate, seed = job["learning_rate"], 100 * job["start"]
+        return rl.TrainConfig(rollouts=16, learning_rate=rate, seed=seed, eval_every=16)
+
+    def make(self, job):
+        return trained(**self.given(job), corrections=ARMS[job["arm"]])
 
 
-def planned() -> Iterator[tuple[str, float, int]]:
-    """Arm, rate and start of each run."""
-    for start in STARTS:
-        for rate in RATES:
-            for arm in ARMS:
-                yield arm, rate, start
+RUNS = Entropy()
 
 
-def spec(arm: str, rate: float, start: int) -> dict[str, Any]:
-    """A run's whole configuration as plain values; what names it."""
-    config = settings(rate, start)
-    return {
-        "experiment": "entropy",
-        "arm": arm,
-        "start": start,
-        "begins": weights_digest(rl.WarmStart(seed=start)),
-        "behaviour": behaviour(ALGORITHMS["grpo"], config),
-        **asdict(config),
-    }
-
-
-def run(arm: str, rate: float, start: int) -> tuple[list[dict], dict[str, str]]:
-    """Make a run. Returns its rows, and what else the store records."""
-    begun, warm = time.perf_counter(), rl.WarmStart(seed=start)
-    model, tokenizer, _ = rl.warm_start(warm)
-    given = {"model": model, "tokenizer": tokenizer, "config": settings(rate, start)}
-    history = trained("grpo", corrections=ARMS[arm], **given)
-    return history.rows, about(history, begun, weights_digest(warm))
-
-
-def rewards() -> pd.DataFrame:
+def rewards():
     """The mean reward over a run's rollouts, by rate and start, a column per arm."""
-    runs, rows = store.read(STORE)
-    rows = rows.merge(runs[["run", "arm", "learning_rate", "start"]], on="run")
+    rows = RUNS.table("arm", "learning_rate", "start")
     return rows.pivot_table("reward", ["learning_rate", "start"], "arm")
 
 
@@ -128,7 +100,7 @@ def outcomes() -> dict[tuple[float, str, str], Estimate]:
 
 def main(workers: int = 1) -> None:
     """Make what is missing, and print the outcomes."""
-    fill(STORE, COLUMNS, planned(), spec, run, workers)
+    RUNS.fill(workers=workers)
     for (rate, one, other), found in outcomes().items():
         low, high = found.low, found.high
         print(

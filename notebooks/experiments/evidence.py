@@ -6,8 +6,8 @@
     check    compare the stored ledger with what the rows give
     repeat   make ten stored runs again, drawn by chance, and print the differences
 
-The runs are in `NAME.runs.csv` and `NAME.rows.csv.gz` (see `store`), those of claims
-that were run later in `NAME.CLAIM.runs.csv` and so on, the ledger in `NAME.ledger.csv`.
+The first runs are in the store NAME (see `store`), those of claims that were run later
+in NAME.CLAIM, and the ledger is in NAME.ledger.csv.
 """
 
 import csv
@@ -16,46 +16,28 @@ import itertools
 import math
 import warnings
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from tabulate import tabulate
-from tqdm.auto import tqdm
 
 from experiments import store
 from experiments.arms import ARMS
 from experiments.claims import CLAIMS, SECOND, STUDIES
-from experiments.effects import (
-    Breaking,
-    Claim,
-    Contrast,
-    Effect,
-    Study,
-    Swap,
-)
-from experiments.files import replace_file
+from experiments.effects import Breaking, Claim, Contrast, Effect, Study, Swap
+from experiments.experiment import Job
 from experiments.finding import LATER, STAGES
-from experiments.grid import (
-    COLUMNS,
-    WORLDS,
-    Cell,
-    begins,
-    check_start,
-    formula,
-    nested,
-    run,
-    spec,
-)
-from experiments.outcomes import outcomes
-from experiments.pool import finished
+from experiments.grid import RUNS, Cell, begins, formula, nested
+from experiments.outcomes import CELL, outcomes
 from experiments.statistics import Estimate, benjamini_hochberg, estimate, holms
 from refimpl import seeds
-from refimpl.sft import WarmStart, warm_start, weights_digest
+from refimpl.checkpoint import write
+from refimpl.sft import warm_start
 from refimpl.validation import Count, Seed, UserError, guarded, nearest
 
-Job = tuple[Cell, int, int]
+Wanted = tuple[Cell, int, int]
+"""A cell, a start and a seed."""
 EVERY = (*CLAIMS, *SECOND)
 NAMES: dict[str, Claim | Study] = {str(c.number): c for c in EVERY}
 NAMES |= STUDIES | STAGES | LATER
@@ -63,247 +45,28 @@ if len(NAMES) < len(EVERY) + len(STUDIES) + len(STAGES) + len(LATER):
     raise UserError("two claims or studies have one number or name: give a new one")
 SECONDS = {1: 9.0, 4: 11.0, 16: 32.0}
 """Seconds of a run on one core by K, used while no run is stored."""
-PILOT = 2
-"""Seeds that every cell gets. A claim gets more only while half its interval is wider
-than half the smallest effect that matters. This depends on the spread alone, because
-stopping at a verdict would favour that verdict. (A claim also stops if its spread is
-small by luck, so the intervals hold the truth slightly less often than 95 times in 100.
-Until November 2026 the rule was that 80 % power had to be reached.)"""
 AA = {"world": "moe", "rate": 6e-4, "updates": 16}
 """The cells in which one algorithm was run under two names (see `control`)."""
 LEDGER = "claim title effect low high unit starts runs detectable p holm bh".split()
 LEDGER += ["verdict", "why"]
 
 
-def wanted(names: Collection[str], precise: Collection[str] = ()) -> list[Job]:
-    """Every run that the named claims and studies need, once.
-
-    Those that are `precise` need no more than PILOT seeds. The order is seed by seed,
-    then warm start by warm start. If it is stopped early, there are a few runs of every
-    cell rather than all runs of the first cells. Raises `UserError` on unknown names.
-    """
-    for name in names:
-        if name not in NAMES:
-            raise UserError(
-                f"unknown claim {name!r}{nearest(name, NAMES)}; one of: "
-                f"{', '.join(NAMES)}"
-            )
-    most: dict[tuple[int, Cell], int] = {}  # number of seeds, over all claims
-    for name in names:
-        asked = NAMES[name]
-        needed = min(asked.seeds, PILOT) if name in precise else asked.seeds
-        for at in itertools.product(asked.starts, asked.cells):
-            most[at] = max(most.get(at, 0), needed)
-    return [
-        (cell, start, nested(start, j))
-        for j in range(max(most.values(), default=0))
-        for start in sorted({start for start, _ in most})
-        for (own, cell), n in most.items()
-        if own == start and j < n
-    ]
-
-
-def missing(
-    done: Collection[str], names: Collection[str], precise: Collection[str] = ()
-) -> list[Job]:
-    """The wanted runs whose keys are not `done`."""
-    jobs = wanted(names, precise)
-    return [job for job in jobs if store.key(spec(*job)) not in done]
-
-
-def precise(out: str | Path, names: Collection[str] = NAMES) -> set[str]:
-    """The claims among these that have their pilot and need no more seeds.
-
-    Half their interval is at most half the smallest effect that matters, or their
-    premise is absent.
-    """
-    asked, stored = [c for c in EVERY if str(c.number) in names], done(out)
-    complete = [c for c in asked if not missing(stored, [str(c.number)], NAMES)]
-    runs = table(out) if complete else None
-    enough = set()
-    for claim in complete:
-        _, made, verdict, _ = claim.judge(runs)
-        narrow = made.high - made.low <= claim.smallest
-        if verdict == "premise absent" or narrow:
-            enough.add(str(claim.number))
-    return enough
-
-
-@guarded
-def plan(
-    out: str | Path, claims: Collection[str] = tuple(NAMES), workers: Count = 1
-) -> str:
-    """A table of the missing runs by claim, and the hours they take with the workers.
-
-    Raises `UserError` if a stored file is damaged. If nothing is stored, all runs are
-    missing.
-    """
-    lines, every, seconds, again = [], set(), SECONDS, ""
-    if any(path.exists() for path in store.paths(out)):
-        runs, _ = read(out)
-        seconds = SECONDS | runs.groupby("updates")["seconds"].median().to_dict()
-        if (old := outdated(runs)).any():
-            again = f"\nmade by a formula that has changed: {_by_arm(runs[old])}"
-    enough, made = precise(out, claims), done(out)
-    for name in claims:
-        jobs, all_of_it = missing(made, [name], enough), wanted([name], enough)
-        every.update(jobs)
-        lines.append(
-            [name, NAMES[name].title, len(all_of_it), len(jobs), _hours(jobs, seconds)]
-        )
-    total = _hours(every, seconds) / workers
-    head = ["", "claim or study", "runs", "missing", "core-hours"]
-    return (
-        f"{tabulate(lines, head, floatfmt='.1f')}\n\n{len(every)} runs are missing "
-        f"(some serve several claims): about {total:.1f} hours with {workers} "
-        f"worker{'s' * (workers > 1)}{again}"
-    )
-
-
-@guarded
-def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows of a stored run, and those of the same run made here and now.
-
-    The columns are those that the stored run measured, without `step_time`, and have
-    six digits as in the store. They are equal on the processor and with the versions
-    that the run's line names. Warns if the weights that it began from were not
-    recorded. Raises `UserError` if there is no such run, or if it was made
-    with another salt, formula or configuration, or from other weights.
-    """
-    runs, rows = read(out)
-    if run_key not in set(runs["run"]):
-        raise UserError(f"no run {run_key!r} is stored at {str(out)!r}")
-    line = runs.set_index("run").loc[run_key]
-    changed = tuple(sorted(line["changed"].items()))
-    updates, answers = int(line["updates"]), bool(line["answers"])
-    cell = Cell(line["arm"], line["rate"], updates, line["world"], changed, answers)
-    job = cell, int(line["start"]), int(line["seed"])
-    now = spec(*job)
-    if store.key(now) != run_key:
-        raise UserError(
-            f"the run {run_key!r} was made with salt {line['salt']} and formula "
-            f"{line['behaviour']}; now they are {seeds.salt()} and {now['behaviour']}, "
-            "or its weights or configuration are others: it cannot be repeated"
-        )
-    _check_weights(line, WORLDS[cell.world](seed=job[1]))
-    columns = [name for name in rows.columns[1:] if name != "step_time"]
-    stored = rows.loc[rows["run"] == run_key, columns].reset_index(drop=True)
-    stored = stored.dropna(axis=1, how="all")
-    again = (
-        pd.DataFrame(run(*job, followed(runs, rows, *job))[0])
-        .reindex(columns=stored.columns)
-        .astype(float)
-    )
-    return stored, again.map(lambda x: float(f"{x:.6g}"))
-
-
-@guarded
-def repeat_some(
-    out: str | Path, claims: Collection[str] = (), count: Count = 10, seed: Seed = 0
-) -> str:
-    """Make `count` stored runs again. Returns a table of how far they are apart.
-
-    The runs are drawn by chance from those of `claims` (of all, if none is named) that
-    begin from weights in this clone. Raises `UserError` if there is no such run.
-    """
-    runs, _ = read(out)
-    runs = runs[~outdated(runs)]
-    if claims:
-        asked = {store.key(spec(*job)) for job in wanted(claims)}
-        runs = runs[runs["run"].isin(asked)]
-    known = [begins(x.world, x.start) == x.weights for x in runs.itertuples()]
-    if not any(known):
-        of = f" of {', '.join(claims)}" if claims else ""
-        raise UserError(f"no run{of} at {str(out)!r} begins from weights that lie here")
-    drawn = runs[known].sample(min(count, sum(known)), random_state=seed)
-    return tabulate(
-        [_repeated(out, line) for line in drawn.itertuples()],
-        "run what equal apart stored here expected".split(),
-        floatfmt=("", "", "", ".1e", ".4f", ".4f", ""),
-    )
-
-
-def _repeated(out: str | Path, line: Any) -> list[Any]:
-    """Make one run again, for one row of the table.
-
-    The row holds the number of first rollouts with equal rewards, the largest gap, and
-    the mean of the last ten rewards of both.
-    """
-    stored, again = (rows["reward"] for rows in repeat(out, line.run))
-    apart = (stored - again).abs()
-    same = int((apart > 0).argmax()) if apart.any() else len(apart)
-    where = f"{line.arm}, {line.world}, K = {line.updates}, {line.rate:g}"
-    ends = [rewards.tail(10).mean() for rewards in (stored, again)]
-    of = f"{same} of {len(apart)}"
-    return [line.run[:6], where, of, apart.max(), *ends, expected(line)]
-
-
-def expected(line: Any) -> str:
-    """Say how closely this machine can repeat such a run."""
-    here = store.provenance()
-    kept = ("processor", "instructions", "torch", "threads")
-    if all(str(getattr(line, name)) == here[name] for name in kept):
-        return "equal in every digit"
-    if line.updates * line.rate < 3e-3:
-        return "ends within 0.05: other kernels round differently"
-    return "begins equal, and may part: at this rate rounding grows"
-
-
-def _check_weights(line: pd.Series, start: WarmStart) -> None:
-    """Raise `UserError` unless a run can begin from its weights; warn if unknown."""
-    warm_start(start)  # trains the start if it is not there yet
-    if pd.isna(line["weights"]):
-        warnings.warn(
-            f"nobody knows from which weights the run {line.name!r} began: its warm "
-            "start is trained again here, and another processor trains another policy",
-            stacklevel=4,
-        )
-    elif (here := weights_digest(start)) != line["weights"]:
-        raise UserError(
-            f"the run {line.name!r} began from the weights {line['weights'][:12]}…, "
-            f"and here its warm start has {here[:12]}…: it cannot be repeated"
-        )
-
-
-def _hours(jobs: Collection[Job], seconds: dict[int, float]) -> float:
-    return sum(seconds[cell.updates] for cell, _, _ in jobs) / 3600
-
-
-@guarded
-def run_all(
-    out: str | Path, claims: Collection[str] = tuple(NAMES), workers: Count = 1
-) -> None:
-    """Make the runs that are missing. A stored run is never made again.
-
-    Each claim has its own files, OUT.CLAIM.runs.csv, so that a commit adds only little.
-    Raises `UserError` on a start that does not lie in the clone.
-    """
-    wanted(claims)  # refuses unknown names before there is a file
-    store.paths(out)  # and names that are folders
-    for name in claims:
-        part = f"{out}.{name}"
-        for title, enough in (("runs", NAMES), ("more seeds", None)):
-            few = precise(out, [name]) if enough is None else enough
-            unfinished = any(path.exists() for path in store.paths(part))
-            if unfinished or missing(done(out), [name], few):
-                with store.Store(part, COLUMNS) as opened:
-                    for what in opened.dropped:
-                        warnings.warn(f"{what}; that run is made again", stacklevel=3)
-                    jobs = missing(done(out), [name], few)
-                    _make(paced(out, jobs), f"{name}: {title}", opened, workers)
+# The stores
 
 
 def parts(out: str | Path) -> list[Path]:
     """The stores of `out`: its own, and one per claim that was run later."""
     base = Path(out)
-    ends = ".runs.csv"
-    later = sorted(base.parent.glob(f"{base.name}.*{ends}"))
-    names = [base, *(path.with_name(path.name.removesuffix(ends)) for path in later)]
-    return [name for name in names if any(p.exists() for p in store.paths(name))]
+    names = {base} | {
+        path.with_name(path.name.removesuffix(end))
+        for end in store.ENDS
+        for path in base.parent.glob(f"{base.name}.*{end}")
+    }
+    return sorted(name for name in names if any(p.exists() for p in store.paths(name)))
 
 
 def done(out: str | Path) -> set[str]:
-    """The keys of all complete runs; see `store.done`."""
+    """The keys of all stored runs."""
     return set().union(*map(store.done, parts(out)))
 
 
@@ -312,39 +75,6 @@ def read(out: str | Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     found = [store.read(part) for part in parts(out) or [Path(out)]]
     runs, rows = zip(*found)
     return pd.concat(runs, ignore_index=True), pd.concat(rows, ignore_index=True)
-
-
-def paced(out: str | Path, jobs: list[Job]) -> list[tuple]:
-    """Each job with the steps that it follows (see `followed`)."""
-    if not any(ARMS[cell.arm].pace for cell, *_ in jobs):
-        return list(jobs)
-    runs, rows = read(out)
-    return [(*job, followed(runs, rows, *job)) for job in jobs]
-
-
-def followed(
-    runs: pd.DataFrame, rows: pd.DataFrame, cell: Cell, start: int, seed: int
-) -> list[float]:
-    """‖Δθ‖ per rollout of the run that this one keeps pace with, or [] without one.
-
-    Raises `UserError` if that run is not stored.
-    """
-    if not (leader := ARMS[cell.arm].pace):
-        return []
-    named = store.key(spec(replace(cell, arm=leader), start, seed))
-    if named not in set(runs["run"]):
-        raise UserError(
-            f"{cell.arm} follows {leader}'s run from start {start} at {cell.rate:g}, "
-            "which is not stored: make the runs that keep their own pace first"
-        )
-    return rows.loc[rows["run"] == named, "drift/step"].tolist()
-
-
-def _make(jobs: list[tuple], title: str, opened: store.Store, workers: int) -> None:
-    for world, start in sorted({(cell.world, start) for cell, start, *_ in jobs}):
-        check_start(world, start)
-    for job, result in tqdm(finished(run, jobs, workers), total=len(jobs), desc=title):
-        opened.add(spec(*job[:3]), *result)
 
 
 @guarded
@@ -384,6 +114,216 @@ def _by_arm(runs: pd.DataFrame) -> str:
     )
 
 
+# plan and run
+
+
+def wanted(names: Collection[str]) -> list[Wanted]:
+    """Every run that the named claims and studies need, once.
+
+    The order is seed by seed, then warm start by warm start. If it is stopped early,
+    there are a few runs of every cell rather than all runs of the first cells. Raises
+    `UserError` on unknown names.
+    """
+    for name in names:
+        if name not in NAMES:
+            raise UserError(
+                f"unknown claim {name!r}{nearest(name, NAMES)}; one of: "
+                f"{', '.join(NAMES)}"
+            )
+    most: dict[tuple[int, Cell], int] = {}  # number of seeds, over all claims
+    for name in names:
+        asked = NAMES[name]
+        for at in itertools.product(asked.starts, asked.cells):
+            most[at] = max(most.get(at, 0), asked.seeds)
+    return [
+        (cell, start, nested(start, j))
+        for j in range(max(most.values(), default=0))
+        for start in sorted({start for start, _ in most})
+        for (own, cell), n in most.items()
+        if own == start and j < n
+    ]
+
+
+def keys(names: Collection[str]) -> set[str]:
+    """The keys of the runs that these need."""
+    return {RUNS.key(cell.job(*at)) for cell, *at in wanted(names)}
+
+
+def missing(done: Collection[str], names: Collection[str]) -> list[Wanted]:
+    """The wanted runs whose keys are not `done`."""
+    every = wanted(names)
+    return [(cell, *at) for cell, *at in every if RUNS.key(cell.job(*at)) not in done]
+
+
+@guarded
+def plan(
+    out: str | Path, claims: Collection[str] = tuple(NAMES), workers: Count = 1
+) -> str:
+    """A table of the missing runs by claim, and the hours they take with the workers.
+
+    If nothing is stored, all runs are missing.
+    """
+    lines, every, seconds, again, made = [], set(), SECONDS, "", done(out)
+    if made:
+        runs, _ = read(out)
+        seconds = SECONDS | runs.groupby("updates")["seconds"].median().to_dict()
+        if (old := outdated(runs)).any():
+            again = f"\nmade by a formula that has changed: {_by_arm(runs[old])}"
+
+    def hours(jobs: Collection[Wanted]) -> float:
+        return sum(seconds[cell.updates] for cell, _, _ in jobs) / 3600
+
+    for name in claims:
+        left, asked = missing(made, [name]), wanted([name])
+        every.update(left)
+        lines.append([name, NAMES[name].title, len(asked), len(left), hours(left)])
+    head = ["", "claim or study", "runs", "missing", "core-hours"]
+    return (
+        f"{tabulate(lines, head, floatfmt='.1f')}\n\n{len(every)} runs are missing "
+        f"(some serve several claims): about {hours(every) / workers:.1f} hours with "
+        f"{workers} worker{'s' * (workers > 1)}{again}"
+    )
+
+
+@guarded
+def run_all(
+    out: str | Path, claims: Collection[str] = tuple(NAMES), workers: Count = 1
+) -> None:
+    """Make the runs that are missing. A stored run is never made again.
+
+    Each claim has its own store, OUT.CLAIM, so that a commit adds only little. Raises
+    `UserError` on a start that does not lie in the clone.
+    """
+    wanted(claims)  # refuses unknown names before there is a file
+    store.paths(out)  # and names that are folders
+    for name in claims:
+        part = f"{out}.{name}"
+        jobs = missing(done(out), [name])
+        if jobs or store.paths(part)[-1].exists():  # what a killed process left
+            RUNS.fill(part, paced(out, jobs), workers)
+
+
+def paced(out: str | Path, jobs: list[Wanted]) -> list[Job]:
+    """These runs as jobs, each with the steps that it follows (see `followed`)."""
+    made = [cell.job(start, seed) for cell, start, seed in jobs]
+    if any(ARMS[job["arm"]].pace for job in made):
+        stored = read(out)
+        made = [job | {"pace": followed(*stored, job)} for job in made]
+    return made
+
+
+def followed(runs: pd.DataFrame, rows: pd.DataFrame, job: Job) -> list[float]:
+    """‖Δθ‖ per rollout of the run that this one keeps pace with, or [] without one.
+
+    Raises `UserError` if that run is not stored.
+    """
+    if not (leader := ARMS[job["arm"]].pace):
+        return []
+    named = RUNS.key(job | {"arm": leader})
+    if named not in set(runs["run"]):
+        raise UserError(
+            f"{job['arm']} follows {leader}'s run from start {job['start']} at "
+            f"{job['rate']:g}, which is not stored: make the runs that keep their own "
+            "pace first"
+        )
+    return rows.loc[rows["run"] == named, "drift/step"].tolist()
+
+
+# repeat
+
+
+@guarded
+def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows of a stored run, and those of the same run made here and now.
+
+    The columns are those that the stored run measured, without `step_time`, and have
+    six digits as in the store. They are equal on the processor and with the versions
+    that the run's line names. Warns if the weights that it began from were not
+    recorded. Raises `UserError` if there is no such run, or if it was made
+    with another salt, formula or configuration, or from other weights.
+    """
+    runs, rows = read(out)
+    found = runs[runs["run"] == run_key].to_dict("records")
+    if not found:
+        raise UserError(f"no run {run_key!r} is stored at {str(out)!r}")
+    (line,) = found
+    job = {name: line[name] for name in (*CELL, "start", "seed")}
+    if RUNS.key(job) != run_key:
+        raise UserError(
+            f"the run {run_key!r} was made with salt {line['salt']} and formula "
+            f"{line['behaviour']}; now they are {seeds.salt()} and "
+            f"{RUNS.behaviour(job)}, or its weights or configuration are others: it "
+            "cannot be repeated"
+        )
+    warm_start(RUNS.warm(job))  # trains the start if it is not there yet
+    here = RUNS.weights(job)
+    if pd.isna(line["weights"]):
+        warnings.warn(
+            f"nobody knows from which weights the run {run_key!r} began: its warm "
+            "start is trained again here, and another processor trains another policy",
+            stacklevel=3,
+        )
+    elif line["weights"] != here:
+        raise UserError(
+            f"the run {run_key!r} began from the weights {line['weights'][:12]}…, and "
+            f"here its warm start has {here[:12]}…: it cannot be repeated"
+        )
+    columns = [name for name in rows.columns[1:] if name != "step_time"]
+    stored = rows.loc[rows["run"] == run_key, columns].reset_index(drop=True)
+    stored = stored.dropna(axis=1, how="all")
+    made, _ = RUNS.run(job | {"pace": followed(runs, rows, job)})
+    again = pd.DataFrame(made).reindex(columns=stored.columns).astype(float)
+    return stored, again.map(lambda x: float(f"{x:.6g}"))
+
+
+@guarded
+def repeat_some(
+    out: str | Path, claims: Collection[str] = (), count: Count = 10, seed: Seed = 0
+) -> str:
+    """Make `count` stored runs again. Returns a table of how far they are apart.
+
+    The runs are drawn by chance from those of `claims` (of all, if none is named) that
+    begin from weights in this clone. Raises `UserError` if there is no such run. A row
+    of the table holds the number of first rollouts with equal rewards, the largest gap,
+    and the mean of the last ten rewards of both.
+    """
+    runs, _ = read(out)
+    runs = runs[~outdated(runs)]
+    if claims:
+        runs = runs[runs["run"].isin(keys(claims))]
+    known = [begins(x.world, x.start) == x.weights for x in runs.itertuples()]
+    if not any(known):
+        of = f" of {', '.join(claims)}" if claims else ""
+        raise UserError(f"no run{of} at {str(out)!r} begins from weights that lie here")
+    lines = []
+    for line in (
+        runs[known].sample(min(count, sum(known)), random_state=seed).itertuples()
+    ):
+        stored, again = (rows["reward"] for rows in repeat(out, line.run))
+        apart = (stored - again).abs()
+        same = int((apart > 0).argmax()) if apart.any() else len(apart)
+        where = f"{line.arm}, {line.world}, K = {line.updates}, {line.rate:g}"
+        ends = [rewards.tail(10).mean() for rewards in (stored, again)]
+        equal = f"{same} of {len(apart)}"
+        lines.append([line.run[:6], where, equal, apart.max(), *ends, expected(line)])
+    head = "run what equal apart stored here expected".split()
+    return tabulate(lines, head, floatfmt=("", "", "", ".1e", ".4f", ".4f", ""))
+
+
+def expected(line: Any) -> str:
+    """Say how closely this machine can repeat such a run."""
+    here = store.provenance()
+    kept = ("processor", "instructions", "torch", "threads")
+    if all(str(getattr(line, name)) == here[name] for name in kept):
+        return "equal in every digit"
+    if line.updates * line.rate < 3e-3:
+        return "ends within 0.05: other kernels round differently"
+    return "begins equal, and may part: at this rate rounding grows"
+
+
+# ledger and check
+
+
 def control(runs: pd.DataFrame) -> dict[str, Estimate]:
     """R3 against R2 by outcome, with a sampler and trainer for which both are the same.
 
@@ -402,35 +342,6 @@ def control(runs: pd.DataFrame) -> dict[str, Estimate]:
     return compared
 
 
-@guarded
-def ledger(out: str | Path) -> list[dict[str, Any]]:
-    """One line per claim, then their second outcomes, then the control.
-
-    A line has the effect, its interval, and p of no effect, also corrected for all
-    claims by Holm and by Benjamini and Hochberg.
-    """
-    runs = table(out)
-    noise = control(runs)
-    lines = []
-    for claim in EVERY:
-        made, verdict, why = None, "no runs yet", ""
-        if claim.effect.pairs(claim.own(runs)):
-            _, made, verdict, why = claim.judge(runs, size_of_noise(claim, noise))
-        lines.append(_line(claim.number, claim.title, made, claim.unit, verdict, why))
-    tested = [line for line in lines[: len(CLAIMS)] if line["p"] is not None]
-    p = [line["p"] for line in tested]
-    for line, holm, bh in zip(tested, holms(p), benjamini_hochberg(p)):
-        line |= {"holm": holm, "bh": bh}
-    for outcome, of_noise in noise.items():
-        verdict = "too few runs"
-        if of_noise.known:
-            differs = _differs(of_noise)
-            verdict = "noise called a difference" if differs else "as it should be"
-        title = f"R3 against R2: {outcome}"
-        lines.append(_line("A/A", title, of_noise, "", verdict, ""))
-    return lines
-
-
 def size_of_noise(claim: Claim, noise: dict[str, Estimate]) -> float:
     """The far end of the A/A control's interval, or 0 if it does not apply.
 
@@ -443,10 +354,6 @@ def size_of_noise(claim: Claim, noise: dict[str, Estimate]) -> float:
     return max(abs(made.low), abs(made.high)) if here and made and made.known else 0.0
 
 
-def _differs(made: Estimate | None) -> bool:
-    return made is not None and made.known and not made.low <= 0 <= made.high
-
-
 def _measured(effect: Effect) -> str:
     """The key of an effect in `control`: its outcome and scale."""
     if isinstance(effect, Contrast):
@@ -454,14 +361,39 @@ def _measured(effect: Effect) -> str:
     return "reward, difference" if isinstance(effect, Swap | Breaking) else ""
 
 
-def _line(number, title, made: Estimate | None, unit, verdict, why) -> dict[str, Any]:
-    empty = ("effect", "low", "high", "starts", "runs", "p", "holm", "bh")
-    numbers = dict.fromkeys(empty)
-    numbers |= made._asdict() if made else {"detectable": None}
-    known = {k: None if v is None or v != v else v for k, v in numbers.items()}
-    text = {"claim": number, "title": title, "unit": unit}
-    text |= {"verdict": verdict, "why": why}
-    return {name: {**known, **text}[name] for name in LEDGER}
+@guarded
+def ledger(out: str | Path) -> list[dict[str, Any]]:
+    """One line per claim, then their second outcomes, then the control.
+
+    A line has the effect, its interval, and p of no effect, also corrected for all
+    claims by Holm and by Benjamini and Hochberg.
+    """
+    runs = table(out)
+    noise = control(runs)
+    lines = []
+    for claim in EVERY:
+        line = {"claim": claim.number, "title": claim.title, "unit": claim.unit}
+        line |= {"verdict": "no runs yet", "why": ""}
+        if claim.effect.pairs(claim.own(runs)):
+            _, made, verdict, why = claim.judge(runs, size_of_noise(claim, noise))
+            line |= made._asdict() | {"verdict": verdict, "why": why}
+        lines.append(line)
+    tested = [line for line in lines[: len(CLAIMS)] if known(line.get("p"))]
+    p = [line["p"] for line in tested]
+    for line, holm, bh in zip(tested, holms(p), benjamini_hochberg(p)):
+        line |= {"holm": holm, "bh": bh}
+    for outcome, made in noise.items():
+        differs = made.known and not made.low <= 0 <= made.high
+        verdict = "noise called a difference" if differs else "as it should be"
+        line = {"claim": "A/A", "title": f"R3 against R2: {outcome}", "unit": ""}
+        verdict = verdict if made.known else "too few runs"
+        lines.append(line | made._asdict() | {"verdict": verdict, "why": ""})
+    return [{name: known(line.get(name)) for name in LEDGER} for line in lines]
+
+
+def known(value: Any) -> Any:
+    """The value, or None for NaN."""
+    return None if value != value else value
 
 
 def to_csv(lines: list[dict[str, Any]]) -> str:
@@ -470,12 +402,9 @@ def to_csv(lines: list[dict[str, Any]]) -> str:
     writer = csv.DictWriter(text, LEDGER, lineterminator="\n")
     writer.writeheader()
     for line in lines:
-        writer.writerow({name: _short(value) for name, value in line.items()})
+        short = {n: f"{x:.4g}" for n, x in line.items() if isinstance(x, float)}
+        writer.writerow(line | short)
     return text.getvalue()
-
-
-def _short(value: Any) -> Any:
-    return f"{value:.4g}" if isinstance(value, float) else value
 
 
 def shown(lines: list[dict[str, Any]]) -> str:
@@ -483,15 +412,14 @@ def shown(lines: list[dict[str, Any]]) -> str:
     columns = ["claim", "title", "effect", "interval", "unit", "starts × runs"]
     rows = []
     for line in lines:
-        interval = "–"
+        interval, effect, counted, verdict = "–", "–", "–", line["verdict"]
         if line["low"] is not None:
             interval = f"[{line['low']:.3g}, {line['high']:.3g}]"
-        counted = f"{line['starts']}, {line['runs']}" if line["starts"] else "–"
-        effect = "–" if line["effect"] is None else f"{line['effect']:.3g}"
-        seen = line["detectable"]
-        verdict = line["verdict"]
-        if verdict == "undecided" and seen is not None:
-            verdict += f" (could have seen {seen:.2g})"
+        if line["effect"] is not None:
+            effect = f"{line['effect']:.3g}"
+            counted = f"{line['starts']}, {line['runs']}"
+        if verdict == "undecided" and line["detectable"] is not None:
+            verdict += f" (could have seen {line['detectable']:.2g})"
         if line["why"]:
             verdict += f": {line['why']}"
         claim, title, unit = line["claim"], line["title"], line["unit"]
@@ -504,7 +432,7 @@ def shown(lines: list[dict[str, Any]]) -> str:
 def write_ledger(out: str | Path) -> str:
     """Compute the ledger and store it next to the runs. Returns a readable table."""
     lines = ledger(out)
-    replace_file(_ledger_path(out), to_csv(lines).encode())
+    write(_ledger_path(out), to_csv(lines))
     return shown(lines)
 
 
@@ -521,19 +449,18 @@ def check(out: str | Path) -> list[str]:
             f"there is no ledger {path}: `python -m experiments evidence ledger` "
             "writes it"
         )
-    stored = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
-    again = list(csv.DictReader(io.StringIO(to_csv(ledger(out)))))
+    texts = path.read_text(encoding="utf-8"), to_csv(ledger(out))
+    stored, again = ([*csv.DictReader(io.StringIO(text))] for text in texts)
     wrong = []
     if len(stored) != len(again):
         wrong.append(f"{len(stored)} lines are stored, the rows give {len(again)}")
-    for one, other in zip(stored, again):
-        for name in LEDGER:
-            if not _same(one.get(name), other[name]):
-                wrong.append(
-                    f"{other['claim']} {other['title']}: {name} is stored as "
-                    f"{one.get(name)!r}, the rows give {other[name]!r}"
-                )
-    return wrong
+    return wrong + [
+        f"{other['claim']} {other['title']}: {name} is stored as {one.get(name)!r}, "
+        f"the rows give {other[name]!r}"
+        for one, other in zip(stored, again)
+        for name in LEDGER
+        if not _same(one.get(name), other[name])
+    ]
 
 
 def _same(one: str | None, other: str) -> bool:

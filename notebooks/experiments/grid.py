@@ -7,7 +7,6 @@ in bfloat16.
 """
 
 import functools
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -19,12 +18,11 @@ from torch import Tensor
 from experiments.arms import ARMS, NEED_MOE, corrected
 from experiments.behaviour import behaviour
 from experiments.drift import Drift, Pace
-from experiments.pool import about, trained
+from experiments.experiment import Experiment, Job, trained
 from refimpl.config import TrainConfig
 from refimpl.evaluation import RIGHT, pass_at
-from refimpl.history import History
 from refimpl.sampling import sample
-from refimpl.sft import WarmStart, shipped, warm_start, weights_digest
+from refimpl.sft import WarmStart, shipped, weights_digest
 from refimpl.tasks import HabitWorld, Sorting, rare_careful
 from refimpl.validation import UserError, nearest
 
@@ -114,45 +112,23 @@ class Cell:
             raise UserError(f"{self.arm} needs a mixture of experts: world='moe'")
         settings(self.rate, self.updates)
 
-    def config(self, seed: int) -> TrainConfig:
-        """The settings of the run with this seed."""
-        _, chosen = ARMS[self.arm].build()
-        config = settings(self.rate, self.updates)
-        changed = corrected(dict(self.changed))
-        return replace(config, **chosen | {"seed": seed} | changed)
+    def job(self, start: int, seed: int) -> Job:
+        """A run of this cell as plain values."""
+        return {
+            "arm": self.arm,
+            "world": self.world,
+            "start": start,
+            "updates": self.updates,
+            "rate": self.rate,
+            "changed": dict(self.changed),
+            "answers": self.answers,
+            "seed": seed,
+        }
 
 
 def nested(start: int, j: int) -> int:
     """Seed j of a start. No two of the new starts share problems or random numbers."""
     return j if start in OLD else 100 * start + j
-
-
-def check_start(world: World, start: int) -> None:
-    """Raise `UserError` unless everybody can begin a run from this start."""
-    if not shipped(WORLDS[world](seed=start)):
-        raise UserError(
-            f"start {start} of {world} does not lie in this clone: nobody else has its "
-            "weights, and its runs could not be compared with others. Take "
-            f"{TEN.start} to {TEN.stop - 1} (sums: to {TWENTY.stop - 1}, sorting: to "
-            f"{FIVE.stop - 1})"
-        )
-
-
-def spec(cell: Cell, start: int, seed: int) -> dict[str, Any]:
-    """A run's whole configuration as plain values, and its method's `behaviour`."""
-    return {
-        "experiment": "evidence",
-        "arm": cell.arm,
-        "world": cell.world,
-        "start": start,
-        "updates": cell.updates,
-        "rate": cell.rate,
-        "changed": dict(cell.changed),
-        "answers": cell.answers,
-        "begins": begins(cell.world, start),
-        "behaviour": formula(cell.arm, cell.changed),
-        **asdict(cell.config(seed)),
-    }
 
 
 @functools.cache
@@ -176,41 +152,57 @@ def formula(arm: str, changed: tuple[tuple[str, Any], ...] = ()) -> str:
     return behaviour(algorithm, replace(BASE, **chosen | corrected(dict(changed))))
 
 
-def run(
-    cell: Cell, start: int, seed: int, pace: Sequence[float] = ()
-) -> tuple[list[dict], dict[str, str]]:
-    """Make a run. Returns its rows and what else the store records (`about`).
+class Evidence(Experiment):
+    """The runs of all claims and studies.
 
-    `pace`: ‖Δθ‖ per rollout of the run that it follows. To choose the first learning
-    rate, one rollout is made and thrown away.
+    A job may hold `pace`, which is ‖Δθ‖ per rollout of the run that it follows.
     """
-    begun = time.perf_counter()
-    origin = WORLDS[cell.world](seed=start)
-    model, tokenizer, _ = warm_start(origin)
-    algorithm, read = ARMS[cell.arm].method()
 
-    def made(config: TrainConfig) -> History:
-        return trained(
-            algorithm,
-            config=config,
-            model=model,
-            tokenizer=tokenizer,
-            task=origin.world,
-            log_probs=read,
-            hooks=[Drift(model), *([Pace(pace)] if pace else [])],
-        )
+    name = "evidence"
+    columns = COLUMNS
 
-    config = cell.config(seed)
-    if pace:
-        tried = made(replace(config, rollouts=1, eval_problems=1))["drift/step"][0]
-        config = replace(config, learning_rate=cell.rate * pace[0] / tried)
-    history = made(config)
-    rows = history.rows
-    if cell.answers:
-        for when, policy in (("before", model), ("after", history.model)):
-            measured = around(policy, tokenizer, origin.world)
-            rows[-1] |= {f"{when}/{name}": value for name, value in measured.items()}
-    return rows, about(history, begun, weights_digest(origin))
+    def config(self, job):
+        _, chosen = ARMS[job["arm"]].build()
+        changed = {"seed": job["seed"]} | corrected(job["changed"])
+        return replace(settings(job["rate"], job["updates"]), **chosen | changed)
+
+    def warm(self, job):
+        return WORLDS[job["world"]](seed=job["start"])
+
+    def behaviour(self, job):
+        return formula(job["arm"], tuple(job["changed"].items()))
+
+    def facets(self, job):
+        named = {name: x for name, x in job.items() if name != "pace"}
+        return named | {"begins": begins(job["world"], job["start"])}
+
+    def make(self, job):
+        """Train, and measure the movement; for `answers` also pass@k and maj@k.
+
+        To choose the first learning rate at a pace, one rollout is made and thrown
+        away.
+        """
+        given, pace = self.given(job), job.get("pace")
+        given["algorithm"], given["log_probs"] = ARMS[job["arm"]].method()
+        model = given["model"]
+
+        def made(config: TrainConfig):
+            hooks = [Drift(model), *([Pace(pace)] if pace else [])]
+            return trained(**given | {"config": config, "hooks": hooks})
+
+        config = self.config(job)
+        if pace:
+            tried = made(replace(config, rollouts=1, eval_problems=1))["drift/step"][0]
+            config = replace(config, learning_rate=job["rate"] * pace[0] / tried)
+        history = made(config)
+        if job["answers"]:
+            for when, policy in (("before", model), ("after", history.model)):
+                found = around(policy, given["tokenizer"], given["task"])
+                history.rows[-1] |= {f"{when}/{name}": x for name, x in found.items()}
+        return history
+
+
+RUNS = Evidence()
 
 
 def around(model, tokenizer, world: HabitWorld) -> dict[str, float]:

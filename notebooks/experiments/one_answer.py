@@ -12,27 +12,19 @@ at first, when it is REINFORCE with the batch's mean, and make no forecast of th
 """
 
 import functools
-import time
-from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
 import tyro
 from tabulate import tabulate
 
-from experiments import store
-from experiments.behaviour import behaviour
 from experiments.effects import verdict
-from experiments.files import DATA
-from experiments.grid import FIVE, check_start, nested
-from experiments.pool import about, fill, trained
+from experiments.experiment import Experiment
+from experiments.grid import FIVE, nested
 from experiments.statistics import Estimate, estimate
 from refimpl.algorithms import ALGORITHMS
 from refimpl.config import TrainConfig
-from refimpl.sft import WarmStart, warm_start, weights_digest
 
-STORE = DATA / "one_answer"
 STARTS, RATES, SMALLEST = FIVE, (2e-4, 4e-4), 0.05
 GROUP, ONE = "16 × 8, group", "128 × 1, critic"
 EIGHT = {"prompts_per_rollout": 16, "group_size": 8}
@@ -49,60 +41,37 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
         ALONE | BOUNDS | {"advantage": "reinforce_plus_plus"},
     ),
 }
-COLUMNS = ("step", "reward", "accuracy", "explained_var", "value_loss", "grad_norm")
 
 
-def settings(arm: str, rate: float, seed: int = 0) -> TrainConfig:
-    """The settings of a stored run, with those that its method prescribes."""
-    method, changed = ARMS[arm]
-    config = TrainConfig(
-        seed=seed, rollouts=30, learning_rate=rate, eval_every=3, **changed
-    )
-    return config.completed(ALGORITHMS[method].training)
+class OneAnswer(Experiment):
+    """Thirty rollouts of 128 answers; all runs of one start, then of the next."""
+
+    name = "one answer"
+    columns = ("step", "reward", "accuracy", "explained_var", "value_loss", "grad_norm")
+
+    def jobs(self):
+        for start in STARTS:
+            for rate in RATES:
+                for arm, (method, _) in ARMS.items():
+                    named = {"method": method, "arm": arm}
+                    yield {**named, "rate": rate, "start": start}
+
+    def config(self, job):
+        method, changed = ARMS[job["arm"]]
+        given = {"seed": nested(job["start"], 0), "learning_rate": job["rate"]}
+        config = TrainConfig(rollouts=30, eval_every=3, **given, **changed)
+        return config.completed(ALGORITHMS[method].training)
 
 
-def planned() -> Iterator[tuple[str, float, int]]:
-    """Arm, rate and start of each run; all of one start, then of the next."""
-    for start in STARTS:
-        for rate in RATES:
-            for arm in ARMS:
-                yield arm, rate, start
-
-
-def spec(arm: str, rate: float, start: int) -> dict[str, Any]:
-    """A run's whole configuration as plain values; what names it."""
-    config, method = settings(arm, rate, nested(start, 0)), ARMS[arm][0]
-    return {
-        "experiment": "one answer",
-        "method": method,
-        "arm": arm,
-        "rate": rate,
-        "start": start,
-        "begins": weights_digest(WarmStart(seed=start)),
-        "behaviour": behaviour(ALGORITHMS[method], config),
-        **asdict(config),
-    }
-
-
-def run(arm: str, rate: float, start: int) -> tuple[list[dict], dict[str, str]]:
-    """A run's rows, and its provenance."""
-    begun, origin = time.perf_counter(), WarmStart(seed=start)
-    model, tokenizer, _ = warm_start(origin)
-    config = settings(arm, rate, nested(start, 0))
-    given = {"model": model, "tokenizer": tokenizer}
-    history = trained(ARMS[arm][0], config=config, **given)
-    return history.rows, about(history, begun, weights_digest(origin))
+RUNS = OneAnswer()
 
 
 @functools.cache
 def outcomes() -> pd.DataFrame:
     """Of each stored run: mean accuracy, accuracy and explained variance at the end."""
-    runs, rows = store.read(STORE)
-    by_run = rows.groupby("run")
-    found = by_run["accuracy"].agg(mean="mean", last="last").reset_index()
-    explained = by_run["explained_var"].last().rename("explained").reset_index()
-    named = runs[["run", "arm", "rate", "start"]]
-    return named.merge(found, on="run").merge(explained, on="run")
+    by_run = RUNS.table("arm", "rate", "start").groupby(["run", "arm", "rate", "start"])
+    found = by_run["accuracy"].agg(mean="mean", last="last")
+    return found.assign(explained=by_run["explained_var"].last()).reset_index()
 
 
 def at_best(arm: str) -> pd.DataFrame:
@@ -137,9 +106,7 @@ def table() -> str:
 
 def main(workers: int = 1) -> None:
     """Make what is missing, and print the table."""
-    for start in STARTS:
-        check_start("sums", start)
-    fill(STORE, COLUMNS, planned(), spec, run, workers)
+    RUNS.fill(workers=workers)
     print(table())
 
 

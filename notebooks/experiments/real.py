@@ -8,19 +8,15 @@ run takes minutes, and a stored run is not made again.
 import functools
 import random
 import re
-import time
-import warnings
 from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tqdm.auto import tqdm
-
 from experiments.arms import ARMS as TOY_ARMS
+from experiments.experiment import Experiment, trained
 from experiments.grid import formula
-from experiments.pool import about, finished, trained
-from experiments.store import Store, done, key
+from experiments.store import DATA
 from refimpl.checkpoint import digest
 from refimpl.config import TrainConfig
 from refimpl.evaluation import mean_at, scores
@@ -77,12 +73,6 @@ SETTINGS = {
     # K = 16 with half the rollouts makes four times as many updates as "gentle".
     "stale": replace(GENTLE, minibatches=8, epochs=2, rollouts=12, eval_every=4),
 }
-COLUMNS = (
-    "step reward entropy completions/mean_length completions/clipped_ratio grad_norm "
-    "clip_ratio/region_mean log_ratio/q01 log_ratio/q99 ratio/max_deviation "
-    "habit/bare habit/equation habit/sentence habit/other accuracy accuracy/pass "
-    "step_time"
-).split()
 AFTER = [f"after/{name}" for name in TASKS]
 """mean@4 on each task at the end of a run."""
 
@@ -155,19 +145,95 @@ REWARDS = {
 }
 
 
+class Real(Experiment):
+    """A run per setting, arm and seed."""
+
+    name = "real"
+    columns = (
+        *"step reward entropy completions/mean_length".split(),
+        *"completions/clipped_ratio grad_norm clip_ratio/region_mean".split(),
+        *"log_ratio/q01 log_ratio/q99".split(),
+        *"ratio/max_deviation habit/bare habit/equation habit/sentence".split(),
+        *"habit/other accuracy accuracy/pass step_time".split(),
+        *AFTER,
+    )
+
+    def config(self, job):
+        _, changed = TOY_ARMS[ARMS[job["arm"]].method].build()
+        training = dict(ARMS[job["arm"]].training)
+        given: dict[str, Any] = {"seed": job["seed"], **changed, **training}
+        return replace(SETTINGS[job["setting"]], **given)
+
+    def weights(self, job):
+        """The SHA-256 of the pretrained model's file."""
+        return digest(Path(resolve(MODEL)) / "model.safetensors")
+
+    def behaviour(self, job):
+        return formula(ARMS[job["arm"]].method, ARMS[job["arm"]].training)
+
+    def facets(self, job):
+        arm = ARMS[job["arm"]]
+        return job | {
+            "model": MODEL,
+            "lora": arm.lora,
+            "reward": arm.reward,
+            "task": repr(TASKS[TRAINED_ON]()),
+            "system": SYSTEM if arm.chat else None,
+        }
+
+    def check(self, job):
+        load(MODEL)
+
+    def make(self, job):
+        """Train, and answer the problems of all tasks at the end."""
+        arm, config = ARMS[job["arm"]], self.config(job)
+        model, tokenizer = load(MODEL)
+        if arm.lora:
+            model = lora(model, r=arm.lora)
+
+        def asked(name: str) -> Any:
+            task = TASKS[name]()
+            return Chat(task, tokenizer, SYSTEM) if arm.chat else task
+
+        history = trained(
+            TOY_ARMS[arm.method].build()[0],
+            config=config,
+            model=model,
+            tokenizer=tokenizer,
+            task=asked(TRAINED_ON),
+            reward=REWARDS[arm.reward],
+            log_probs=log_probs,
+        )
+        for name in TASKS:
+            answered = scores(
+                history.model,
+                tokenizer,
+                asked(name),
+                problems=config.eval_problems,
+                samples=config.eval_samples,
+                max_new_tokens=config.max_new_tokens,
+            )
+            history.rows[-1][f"after/{name}"] = mean_at(answered)
+        return history
+
+
+RUNS = Real()
+
+
 @guarded
 def real(
-    out: str | Path,
-    arms: Collection[str] = tuple(ARMS),
-    settings: Collection[str] = tuple(SETTINGS),
+    arms: tuple[str, ...] = tuple(ARMS),
+    settings: tuple[str, ...] = tuple(SETTINGS),
     seeds: Count = 3,
     workers: Count = 1,
+    out: Path = DATA / "real",
 ) -> None:
-    """Make every run (arm × setting × seed) that `out` does not hold yet.
+    """Make the runs of chapter 13, every method on a pretrained model.
 
-    `out` names two files, see `store`. If a run ends early (because it diverges, for
-    example), its complete rollouts are stored with the reason. Raises `UserError` on an
-    arm or setting that does not exist, or if the model has not been fetched.
+    It goes on where it stopped.
+
+    Args:
+        out: two files: OUT.runs.csv and OUT.rows.csv.gz.
     """
     for given, known in ((arms, ARMS), (settings, SETTINGS)):
         if not given:
@@ -180,82 +246,11 @@ def real(
                     f"unknown {name!r}{nearest(name, known)}; one of: "
                     f"{', '.join(known)}"
                 )
-    load(MODEL)
     jobs = [
-        (setting, arm, seed)
+        {"setting": setting, "arm": arm, "seed": seed}
         for seed in range(seeds)
         for setting in settings
         for arm in arms
     ]
-    with Store(out, [*COLUMNS, *AFTER]) as store:
-        for what in store.dropped:
-            warnings.warn(f"{what}; that run is made again", stacklevel=3)
-        stored = done(out)
-        jobs = [job for job in jobs if key(spec(*job)) not in stored]
-        made = finished(_run, jobs, workers)
-        for job, result in tqdm(made, total=len(jobs), desc="runs"):
-            store.add(spec(*job), *result)
-
-
-def spec(setting: str, arm: str, seed: int) -> dict[str, Any]:
-    """A run's whole configuration as plain values."""
-    return {
-        "experiment": "real",
-        "setting": setting,
-        "arm": arm,
-        "model": MODEL,
-        "lora": ARMS[arm].lora,
-        "reward": ARMS[arm].reward,
-        "task": repr(TASKS[TRAINED_ON]()),
-        "system": SYSTEM if ARMS[arm].chat else None,
-        "behaviour": formula(ARMS[arm].method, ARMS[arm].training),
-        **asdict(configured(setting, arm, seed)),
-    }
-
-
-def configured(setting: str, arm: str, seed: int) -> TrainConfig:
-    """The settings of one run."""
-    _, changed = TOY_ARMS[ARMS[arm].method].build()
-    given: dict[str, Any] = {"seed": seed, **changed, **dict(ARMS[arm].training)}
-    return replace(SETTINGS[setting], **given)
-
-
-def _run(setting: str, arm: str, seed: int) -> tuple[list[dict], dict[str, str]]:
-    """Make a run. Returns its rows and what else the store records (`about`)."""
-    begun = time.perf_counter()
-    model, tokenizer = load(MODEL)
-    if ARMS[arm].lora:
-        model = lora(model, r=ARMS[arm].lora)
-    algorithm, _ = TOY_ARMS[ARMS[arm].method].build()
-    config = configured(setting, arm, seed)
-
-    def asked(name: str) -> Any:
-        task = TASKS[name]()
-        return Chat(task, tokenizer, SYSTEM) if ARMS[arm].chat else task
-
-    history = trained(
-        algorithm,
-        config=config,
-        model=model,
-        tokenizer=tokenizer,
-        task=asked(TRAINED_ON),
-        reward=REWARDS[ARMS[arm].reward],
-        log_probs=log_probs,
-    )
-    rows = history.rows
-    for name in TASKS:
-        answered = scores(
-            history.model,
-            tokenizer,
-            asked(name),
-            problems=config.eval_problems,
-            samples=config.eval_samples,
-            max_new_tokens=config.max_new_tokens,
-        )
-        rows[-1][f"after/{name}"] = mean_at(answered)
-    return rows, about(history, begun, weights())
-
-
-def weights() -> str:
-    """The SHA-256 of the pretrained model's file."""
-    return digest(Path(resolve(MODEL)) / "model.safetensors")
+    RUNS.fill(out, jobs, workers)
+    print(f"wrote {out}.runs.csv and {out}.rows.csv.gz")

@@ -9,11 +9,9 @@ store `figures/data/turns` does not hold yet, and prints what came of what was d
 (`DECLARED`). All was fixed after a look at seeds 0 and 1, which are not among these.
 """
 
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -22,20 +20,16 @@ import tyro
 from torch import Tensor
 
 import refimpl as rl
-from experiments import store
-from experiments.behaviour import behaviour
-from experiments.pool import about, fill
+from experiments.experiment import Experiment
 from refimpl.advantages import Scored, group_relative
 from refimpl.algorithms import ALGORITHMS
 from refimpl.hooks import evaluate
 from refimpl.models import one_thread
 from refimpl.options import Run
 from refimpl.rollout import Batch
-from refimpl.sft import weights_digest
 from refimpl.tasks import Calculator, make_tokenizer
 from refimpl.turns import gigpo, seen, state_differences
 
-STORE = Path(__file__).parents[2] / "figures" / "data" / "turns"
 WORLD, SEEDS = Calculator(), range(10, 20)
 START = rl.WarmStart(world=WORLD)
 END = make_tokenizer(WORLD.characters).eos_token_id
@@ -68,13 +62,6 @@ ESTIMATORS: dict[str, Callable] = {
 """With their ω."""
 TRAINED = {"gigpo": gigpo, "differences": ESTIMATORS["differences, 4"]}
 FIRST = ("norm", "norm_right", "cosine", "inserted", "nats", "nats_inserted")
-COLUMNS = (
-    *"step reward accuracy entropy grad_norm frac_reward_zero_std".split(),
-    *"completions/clipped_ratio completions/mean_length habit/guess span turns".split(),
-    *(f"first/{name}" for name in FIRST),
-    "credit/turns",
-    *(f"credit/{name}" for name in ESTIMATORS),
-)
 LAST = 3
 """A run's reward, and its share of answers cut off, are means of so many rollouts."""
 DECLARED = {
@@ -91,28 +78,42 @@ All came so but one: where answers that are cut off have no loss, their share di
 rise. It stayed (0.05 less, −0.20 to +0.06), and fell by 0.20 where they are paid 0."""
 
 
-def settings(arm: str, seed: int) -> rl.TrainConfig:
-    """Settings of a stored run."""
-    return replace(CONFIG, seed=seed, **ARMS[arm])
+class Turns(Experiment):
+    """GRPO with the calculator, from one start, ten seeds of each arm."""
+
+    name = "turns"
+    columns = (
+        *"step reward accuracy entropy grad_norm frac_reward_zero_std".split(),
+        *"completions/clipped_ratio completions/mean_length habit/guess".split(),
+        *("span", "turns"),
+        *(f"first/{name}" for name in FIRST),
+        "credit/turns",
+        *(f"credit/{name}" for name in ESTIMATORS),
+    )
+
+    def jobs(self):
+        for seed in SEEDS:
+            for arm in ARMS:
+                yield {"arm": arm, "seed": seed}
+
+    def config(self, job):
+        return replace(CONFIG, seed=job["seed"], **ARMS[job["arm"]])
+
+    def warm(self, job):
+        return START
+
+    def make(self, job):
+        arm, method = job["arm"], GRPO
+        if arm in TRAINED:
+            method = replace(GRPO, advantages=TRAINED[arm])
+        made = rl.prepare(method, self.config(job), task=WORLD, reward=ended)
+        made.reads_old = arm == "observations"  # the sampler gave inserted tokens none
+        with one_thread(made.model):
+            rollouts(made, arm)
+        return made.history
 
 
-def planned() -> Iterator[tuple[str, int]]:
-    """Arm and seed of each run."""
-    for seed in SEEDS:
-        for arm in ARMS:
-            yield arm, seed
-
-
-def spec(arm: str, seed: int) -> dict[str, Any]:
-    """A run's whole configuration as plain values; what names it."""
-    config = settings(arm, seed)
-    return {
-        "experiment": "turns",
-        "arm": arm,
-        "begins": weights_digest(START),
-        "behaviour": behaviour(GRPO, config),
-        **asdict(config),
-    }
+RUNS = Turns()
 
 
 def with_observations(run: Run, batch: Batch) -> Batch:
@@ -177,18 +178,6 @@ def credit(run: Run, batch: Batch, rewards: Tensor) -> dict[str, float]:
     return row
 
 
-def run(arm: str, seed: int) -> tuple[list[dict], dict[str, str]]:
-    """Make a run. Returns its rows, and what else the store records."""
-    begun, method = time.perf_counter(), GRPO
-    if arm in TRAINED:
-        method = replace(GRPO, advantages=TRAINED[arm])
-    made = rl.prepare(method, settings(arm, seed), task=WORLD, reward=ended)
-    made.reads_old = arm == "observations"  # the sampler gave inserted tokens none
-    with one_thread(made.model):
-        rollouts(made, arm)
-    return made.history.rows, about(made.history, begun, weights_digest(START))
-
-
 def rollouts(made: Run, arm: str) -> None:
     """Make the rollouts and updates of a run, and measure."""
     for step in range(CONFIG.rollouts):
@@ -226,8 +215,7 @@ def rewards_of(run: Run, batch: Batch, step: int) -> Tensor:
 
 def by_seed(column: str, first: bool = False) -> pd.DataFrame:
     """A column's mean over a run's last rollouts (or its first), by seed and arm."""
-    runs, rows = store.read(STORE)
-    rows = rows.merge(runs[["run", "arm", "seed"]], on="run")
+    rows = RUNS.table("arm", "seed")
     chosen = rows["step"] == 0 if first else rows["step"] >= CONFIG.rollouts - LAST
     return rows[chosen].pivot_table(column, "seed", "arm")
 
@@ -261,7 +249,7 @@ def outcomes() -> pd.DataFrame:
 
 def main(workers: int = 1) -> None:
     """Make what is missing, and print the outcomes."""
-    fill(STORE, COLUMNS, planned(), spec, run, workers)
+    RUNS.fill(workers=workers)
     print(outcomes().round(3).to_string())
 
 

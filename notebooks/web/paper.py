@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from course.kit import claims
-from experiments import evidence, store
+from experiments import evidence
 from experiments.arms import ARMS
 from experiments.effects import breaking_rates
 from experiments.finding import (
@@ -31,7 +31,7 @@ from experiments.finding import (
     PAIRS,
     STAGES,
 )
-from experiments.grid import TEN, spec
+from experiments.grid import TEN
 from refimpl.checkpoint import write
 from web.browser import chromium
 from web.build import build
@@ -79,9 +79,8 @@ def numbers() -> dict[str, Any]:
 
 def ran(stages: Mapping) -> pd.DataFrame:
     """The runs of these that are stored."""
-    keys = {store.key(spec(*job)) for job in evidence.wanted(tuple(stages))}
     runs, _ = claims.read()
-    return runs[runs["run"].isin(keys)]
+    return runs[runs["run"].isin(evidence.keys(tuple(stages)))]
 
 
 def breaks(table: pd.DataFrame, arm: str) -> str:

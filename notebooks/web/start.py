@@ -14,15 +14,6 @@ FIRST = ROOT / "README.md"
 CORE = "00 01 02 03 05 06 10 11 13".split()
 """The chapters that lead from the first idea to a real model."""
 
-CARDS = {
-    "10_sapo": '<img src="figures/card_clip_or_fade.png" width="440" alt="GRPO\'s clip '
-    "drops a token at once, SAPO's soft gate fades it out.\">",
-    "10b_evidence": '<img src="figures/card_way_back.png" width="440" alt="Reward '
-    "by learning rate, all gates at GRPO's pace: those that close on the way back fall "
-    'at lower rates.">',
-}
-"""Where a chapter opens with something that moves, or with no picture."""
-
 
 def page(pages: Sequence[Page]) -> Page:
     chapters = [one for one in pages if one.source and one.source.suffix == ".ipynb"]
@@ -77,7 +68,6 @@ def can(chapter: Page) -> str:
 
 
 def image(chapter: Page) -> str:
-    """A chapter's picture."""
-    stem = chapter.file.partition(".")[0]
-    found = re.search(r'<img src="(figures/[^>]*>)', CARDS.get(stem, chapter.body))
-    return f'<img src="notebooks/{found[1]}' if found else ""
+    """A chapter's first figure; the link's words name it."""
+    found = re.search(r'<img src="img/[^>]*>', chapter.body)
+    return re.sub('alt="[^"]*"', 'alt=""', found[0]) if found else ""

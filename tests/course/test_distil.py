@@ -144,9 +144,11 @@ def test_a_curve_counts_the_tokens_of_each_rollout():
 
 def test_stored_runs_say_where_they_come_from():
     """And begin from weights that lie in the clone."""
-    runs, _ = distil.store.read(distil.STORE)
+    have = distil.store.done(distil.RUNS.path)
+    assert have == {distil.RUNS.key(job) for job in distil.RUNS.jobs()}
+    runs, _ = distil.store.read(distil.RUNS.path)
     assert runs[["commit", "processor", "torch", "date"]].notna().all(axis=None)
     assert (runs["weights"] == runs["begins"]).all()
     for group in ("toy", "worlds"):
         found = set(runs.loc[runs["group"] == group, "weights"])
-        assert found == {distil.begins(group)}
+        assert found == {distil.RUNS.weights({"group": group})}

@@ -31,17 +31,15 @@ def test_of_tokens_that_are_all_outside_the_share_is_one():
 
 def test_runs_of_one_method_and_rule_share_neither_start_nor_dice():
     """And all rules of a method meet the same problems from the same weights."""
-    jobs, found = [*late.planned()], defaultdict(list)
-    assert len({*jobs}) == len(jobs) == len(late.STARTS) * (2 * len(late.RULES) + 1)
-    for method, rule, start in jobs:
-        spec = late.spec(method, rule, start)
-        found[method, rule].append((spec["begins"], spec["seed"]))
-        assert spec["seed"] == 100 * start and spec["sampler_delay"] == 4
+    jobs, found = [*late.RUNS.jobs()], defaultdict(list)
+    assert len(jobs) == len(late.STARTS) * (2 * len(late.RULES) + 1)
+    for spec in map(late.RUNS.spec, jobs):
+        found[spec["method"], spec["rule"]].append((spec["begins"], spec["seed"]))
+        assert spec["seed"] == 100 * spec["start"] and spec["sampler_delay"] == 4
     for pairs in found.values():
         assert len({*pairs}) == len(late.STARTS) == 10
         assert pairs == found["grpo", "none"]
-    named = {late.store.key(late.spec(*job)) for job in jobs}
-    assert len(named) == len(jobs)
+    assert len({late.RUNS.key(job) for job in jobs}) == len(jobs)
 
 
 def test_a_control_leaves_out_bad_answers_alone_and_as_many_as_it_should():
@@ -58,8 +56,8 @@ def test_a_control_leaves_out_bad_answers_alone_and_as_many_as_it_should():
 
 def test_all_that_was_planned_is_stored_and_nothing_else():
     """By name: settings, weights and what the methods answer are those of today."""
-    named = {late.store.key(late.spec(*job)) for job in late.planned()}
-    assert late.store.done(late.STORE) == named
+    named = {late.RUNS.key(job) for job in late.RUNS.jobs()}
+    assert late.store.done(late.RUNS.path) == named
 
 
 def test_the_clip_against_the_sampler_keeps_what_has_a_gradient():

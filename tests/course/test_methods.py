@@ -1,11 +1,8 @@
 """`notebooks/methods.toml`: its entries reach who asks, and a slip has a sentence."""
 
-import tomllib
-
 import pytest
 
-from course.kit import elsewhere, methods
-from course.kit.plots import style
+from course.kit import methods
 
 ENGINES = """
 [engines.TRL]
@@ -50,18 +47,3 @@ SLIPS = {
 def test_a_slip_is_named_with_its_place(said, slip):
     with pytest.raises(ValueError, match=f"methods.toml.*{said}"):
         methods.read(ENGINES + slip)
-
-
-def test_of_a_method_without_an_entry_nothing_is_known():
-    new = methods.of("new")
-    assert (new.chapter, new.misreading, new.formula, new.look) == ("", "", "", None)
-    assert new.engines == {} and elsewhere.rows(["new"]) == [("new", "–", "–")]
-
-
-def test_every_word_is_used_and_every_look_is_drawn():
-    text = methods.FILE.read_text("utf-8")
-    for name, engine in tomllib.loads(text)["engines"].items():
-        words = engine.get("words", ())
-        assert [word for word in words if text.count(f"{{{word}}}") == 0] == [], name
-    looks = {name: one.look for name, one in methods.KNOWN.method.items() if one.look}
-    assert looks.keys() == style.COLOURS.keys() == style.METHOD_DASHES.keys()

@@ -3,7 +3,6 @@
 import math
 import re
 
-import jinja2
 import pandas as pd
 import pytest
 
@@ -31,13 +30,6 @@ def test_the_page_is_what_the_store_gives(told):
         assert math.isclose(float(one), float(other), rel_tol=0.1, abs_tol=1.01 * unit)
 
 
-def test_a_number_that_nobody_has_is_an_error(monkeypatch):
-    known = paper.numbers() | {"effect": {}}
-    monkeypatch.setattr(paper, "numbers", lambda: known)
-    with pytest.raises(jinja2.UndefinedError, match="has no attribute"):
-        paper.text()
-
-
 def test_the_pace_is_compared_with_the_leaders_of_the_same_start_and_rate(monkeypatch):
     """Eleven rollouts at 1 to 2 times the leader's, and one after the collapse, which
     does not count. Another start's leader is far away."""
@@ -57,16 +49,3 @@ def test_the_pace_is_compared_with_the_leaders_of_the_same_start_and_rate(monkey
     }
     monkeypatch.setattr(claims, "rows_of", rows.get)
     assert paper.off_pace(runs) == "1.50 (1.10 to 1.90)"
-
-
-def test_where_gates_break_is_a_mean_over_new_starts(monkeypatch):
-    asked = {}
-
-    def found(table, arm, updates, rates):
-        asked.update(starts=[*table["start"]], arm=arm, updates=updates)
-        return {10: 2e-4, 11: 8e-4} if arm == "GRPO" else {}
-
-    monkeypatch.setattr(paper, "breaking_rates", found)
-    table = pd.DataFrame({"start": [0, 10, 11]})
-    assert paper.breaks(table, "GRPO") == "4.0e-4" and paper.breaks(table, "x") == ""
-    assert asked["starts"] == [10, 11] and asked["updates"] == 16

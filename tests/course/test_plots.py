@@ -3,7 +3,6 @@
 import base64
 import io
 import math
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
@@ -15,12 +14,8 @@ from course.kit.plots import primitives
 from course.kit.plots.words import words
 from course.kit.runs import of_runs
 from course.moe_and_rspo import figures as routers
-from course.start_here import figures as overview
-from refimpl import ALGORITHMS, curve
-from web.pictures import cards
 
 NAN = math.nan
-NOTEBOOKS = Path(plots.__file__).parents[3]
 
 
 @pytest.fixture
@@ -44,12 +39,6 @@ def test_several_runs_are_told_as_median_lowest_highest_and_number():
         of_runs([NAN])
 
 
-def test_a_bar_stands_at_the_median_of_what_is_known(axis):
-    primitives.dots(axis, {"a": [1.0, NAN, 2.0, 6.0], "b": [4.0]})
-    bars = [line for line in axis.lines if line.get_marker() == "None"]
-    assert [bar.get_xdata()[0] for bar in bars] == [2, 4]
-
-
 def bands(axis, counts: dict, **more) -> None:
     for label, n in counts.items():
         primitives.band(axis, [[1.0, 2.0]] * n, "k", label, **more)
@@ -71,57 +60,6 @@ def test_a_figure_of_runs_says_how_many_and_what_is_drawn_of_them(axis, draw, te
     """One run has neither a median nor a range."""
     draw(axis)
     assert axis.figure.get_supxlabel() == text
-
-
-@pytest.mark.parametrize("labels", [["GRPO"], ["GRPO", "SAPO"]])
-def test_a_finding_stands_above_the_legend_and_nothing_overlaps(labels):
-    ratios = torch.linspace(0.1, 2, 50)
-    named = {a: {s: curve(a.lower(), s, ratios) for s in (1, -1)} for a in labels}
-    text = "A finding long enough to need a second line, " * 3
-    figure = plots.curves(named, title=text.strip())
-    figure.canvas.draw()
-    boxes = [text.get_window_extent() for text in figure.texts]
-    boxes += [legend.get_window_extent() for legend in figure.legends]
-    boxes += [axis.get_tightbbox() for axis in figure.axes]
-    assert len(figure.legends) == (len(labels) > 1)
-    for i, one in enumerate(boxes):
-        for other in boxes[i + 1 :]:
-            inner = one.intersection(one, other)
-            assert inner is None or inner.height < 3
-    assert max(box.x1 for box in boxes) <= figure.bbox.width + 1
-
-
-def test_the_map_draws_of_every_method_what_it_changes_and_nothing_overlaps():
-    """Words of at least 11.5 points are read at half the size, too."""
-    figure = overview.family_map()
-    axis = figure.axes[0]
-    figure.canvas.draw()
-    shown = [text.get_text() for text in axis.texts]
-    assert overview.PLACES.keys() == overview.CHANGES.keys()
-    for name, (_, _, chapter) in overview.PLACES.items():
-        assert {ALGORITHMS[name].title, overview.CHANGES[name][0]} <= {*shown}
-        (notebook,) = NOTEBOOKS.glob(f"{chapter:02d}_*.ipynb")
-        chapters = {"reinforce": "policy_gradient", "gspo_token": "gspo"}
-        assert chapters.get(name, name) in notebook.stem
-    assert len(axis.child_axes) == len(overview.PLACES) + 1, "pictures, and a key"
-    assert all(text.get_fontsize() >= 11.5 for text in axis.texts)
-    boxes = [text.get_window_extent() for text in axis.texts]
-    boxes += [one.get_window_extent() for one in axis.child_axes]
-    for i, one in enumerate(boxes):
-        assert not any(one.overlaps(other) for other in boxes[i + 1 :])
-
-
-@pytest.mark.parametrize("name", cards.CARDS)
-def test_the_words_of_a_card_are_large_and_stay_in_it(name):
-    figure = cards.CARDS[name]()
-    figure.canvas.draw()
-    assert tuple(figure.get_size_inches()) == cards.SIZE and figure.get_suptitle()
-    for axis in figure.axes:
-        texts = [*axis.texts, axis.xaxis.label, axis.yaxis.label]
-        for text in [*texts, *axis.get_xticklabels(), *axis.get_yticklabels()]:
-            box = text.get_window_extent()
-            assert text.get_fontsize() >= 12, text.get_text()
-            assert box.x0 >= 0 and box.x1 <= figure.bbox.x1, text.get_text()
 
 
 def test_a_figures_words_are_title_panels_labels_and_footer():

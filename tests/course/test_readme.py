@@ -10,35 +10,14 @@ from pathlib import Path
 import pytest
 
 import refimpl
-from tests.tools import front_door, tables
+from tests.tools import tables
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-TOP = """.ci .devcontainer .github .gitignore CHANGELOG.md CITATION.cff CONTRIBUTING.md
-LICENSE README.md SECURITY.md figures notebooks pyproject.toml refimpl
-requirements-dev.txt requirements.txt tests""".split()
-
-
-def test_nothing_lies_about_at_the_top():
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True)
-    if not listed.stdout:
-        pytest.skip("not a checkout: git does not list its files")
-    tracked = {line.split("/")[0] for line in listed.stdout.decode().splitlines()}
-    assert tracked == set(TOP)
 
 
 def test_who_cites_the_course_cites_the_version_that_is_here():
     cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8").splitlines()
     assert f"version: {refimpl.__version__}" in cited
-
-
-def test_the_readme_has_the_commands_that_ci_runs():
-    installed = "-m pip install --no-compile -r requirements"
-    assert f"{installed}.txt" in front_door.command(front_door.OPEN)
-    assert f"{installed}-dev.txt" in front_door.command(front_door.TEST)
-    chapters = f"`{front_door.TEST} {front_door.CHAPTERS}`"
-    assert chapters in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
@@ -70,9 +49,3 @@ def test_the_guides_tables_are_the_registrys_and_the_measured_figures(page):
 
 def test_the_strips_say_how_the_stored_runs_ended():
     assert tables.ENDED.read_text(encoding="utf-8") == tables.ended()
-
-
-def test_the_readme_leads_to_every_page_of_the_guide():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    guide = [str(page.relative_to(ROOT)) for page in ROOT.glob("notebooks/guide/*")]
-    assert [page for page in guide if f"]({page})" not in readme] == []

@@ -35,10 +35,6 @@ LEAST = {"deuteranopia": 18.0, "greyscale": 5.0, "as it is": 25.0}
 """Between two methods that some figure draws together."""
 LEAST_ANYWHERE = 11.0
 """As a deuteranope sees them, between any two methods."""
-LEAST_FROM_A_MEANING = 16.0
-"""As it is, between a method's colour and a colour that means something else."""
-LEAST_WITHIN_A_MEANING = 20.0
-"""As a deuteranope sees them: right and wrong, Â > 0 and Â < 0, the habits."""
 TOGETHER = (
     "reinforce ppo grpo",
     "reinforce grpo dr_grpo",
@@ -99,29 +95,6 @@ def test_any_two_looks_are_told_apart():
     assert len({dash for _, dash in EVERY}) == len(EVERY)
 
 
-def test_every_look_stands_out_from_white_and_means_nothing_else():
-    for colour, _ in EVERY:
-        assert distance(colour, style.PAPER, "greyscale") >= 20, colour
-        for meaning in (*style.MEANINGS, *style.FREE):
-            apart = distance(colour, meaning)
-            assert apart >= LEAST_FROM_A_MEANING, (colour, meaning, apart)
-
-
-@pytest.mark.parametrize(
-    "colours",
-    [
-        (style.RIGHT, style.WRONG),
-        (style.GOOD, style.BAD),
-        tuple(style.HABIT_COLOURS.values()),
-        style.FREE,
-    ],
-)
-def test_what_is_contrasted_is_told_apart(colours):
-    for one, other in itertools.combinations(colours, 2):
-        assert distance(one, other, "deuteranopia") >= LEAST_WITHIN_A_MEANING
-        assert distance(one, other, "greyscale") >= LEAST["greyscale"]
-
-
 OWNERS = [
     ("unclipped r", "reinforce"),
     ("GRPO (0.67, 1.49)", "grpo"),
@@ -173,11 +146,3 @@ def test_a_method_that_nobody_knows_is_drawn(unknown):
     assert to_rgb(ink) in [patch.get_facecolor()[:3] for patch in page.patches]
     run = History(name, rows=[{"reward": 0.5, "accuracy": 0.5}])
     assert plots.training({name: [run]}).axes[0].lines[0].get_color() == ink
-
-
-def test_labels_of_a_method_differ_in_lightness_and_dash():
-    looks = style.looks_of(["GRPO + R3 + TIS", "GRPO + R3", "GRPO", "GRPO + TIS"])
-    assert looks[2] == style.look("grpo"), "the plain name has the method's own look"
-    assert len({dash for _, dash in looks}) == len(looks)
-    for (one, _), (other, _) in itertools.combinations(looks, 2):
-        assert distance(one, other, "greyscale") > 5

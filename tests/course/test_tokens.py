@@ -2,14 +2,15 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 
 from course.kit import stale
 from course.kit.plots import tokens
-from refimpl import Scored, from_gate, normalisers
+from course.one_surrogate import inspector
+from refimpl import ALGORITHMS, Scored, from_gate, normalisers
 from refimpl.advantages import group_relative
-from web.pictures import animation
 
 UP, DOWN = 0, 17  # of the example: the fork, and the wrong answer's wrong digit
 
@@ -72,18 +73,24 @@ def test_a_gate_of_ones_own_with_advantages_that_differ_by_token():
     close(part["g"], torch.where(slope > 0, 1 / r**2, 1 / r))
 
 
-def test_every_gate_has_a_shade_of_its_own():
-    """The darker, the more passes: also above 1, where GSPO's and GMPO's gates go."""
-    gates = (0.01, 0.3, 0.6, 1.0, 1.7, 3.0)
-    light = [sum(tokens._gate(g).colour[:3]) for g in gates]
-    assert all(one - other > 0.25 for one, other in itertools.pairwise(light)), light
-    assert tokens._gate(9.0).colour == tokens._gate(3.0).colour
-
-
-def test_the_animations_numbers_are_those_of_the_chapter():
-    shown = {}
-    for name, (method, settings) in animation.GATES.items():
-        every = [animation.drifting(animation.Tokens(sign), 16) for sign in (1, -1)]
-        gates = [one.gates(method, 0, **settings)[1] for one in every]
-        shown[name] = [round(100 * x) for x in animation.kept(every, 0, gates)]
-    assert shown == {"grpo": [0, 100], "sapo 8.8": [13, 19], "sapo": [78, 91]}
+@pytest.mark.parametrize("name", inspector.METHODS)
+def test_the_inspectors_bars_are_the_gradient_of_the_loss_that_trains(name, rollout):
+    """Upwards, as shares of the answer's largest; a cross where there is none."""
+    play = inspector.step_explorer()
+    method, mask = ALGORITHMS[name], rollout.mask.double()
+    sizes = {"group": rollout.group, "max_length": 48}
+    weight = normalisers.apply(method.normaliser, mask, **sizes)
+    for k in inspector.UPDATES:
+        logp = rollout.z[k].double().requires_grad_()
+        A = rollout.advantages[:, None].double() * mask
+        loss = method.policy_loss(logp, 0 * rollout.z[k], A, mask, weight).loss
+        pushes = -torch.autograd.grad(loss, logp)[0].numpy()
+        for prompt, answer in itertools.product(inspector.PROMPTS, range(1, 9)):
+            play.set(prompt=prompt, answer=answer, updates=k, method=name)
+            row = rollout.prompts.index(prompt) + answer - 1
+            bars, crosses, _ = play.moved[2]
+            below, above, _ = bars.get_ydata().reshape(-1, 3).T
+            count = len(rollout.tokens[row])
+            shown = (above - below) * inspector.largest(row)
+            np.testing.assert_allclose(shown, pushes[row, :count], atol=1e-9)
+            assert len(crosses.get_xdata()) == 6 * (shown == 0).sum()

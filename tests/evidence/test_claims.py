@@ -20,7 +20,7 @@ from experiments.effects import (
     Swap,
 )
 from experiments.finding import FINDING, STAGES
-from experiments.grid import STALE, Cell, formula, settings
+from experiments.grid import RUNS, STALE, Cell, formula, settings
 from experiments.statistics import Estimate
 from refimpl.options import check_fit
 
@@ -272,7 +272,7 @@ def test_seventeen_claims_are_declared_and_every_cell_can_run():
     cells = {cell for named in declared for cell in named.cells}
     cells |= {Cell(arm, world="sums" if arm in ON_DENSE else "moe") for arm in ARMS}
     for cell in cells:
-        config, _ = check_fit(cell.config(seed=3), ARMS[cell.arm].build()[0])
+        config, _ = check_fit(RUNS.config(cell.job(10, 3)), ARMS[cell.arm].build()[0])
         assert config.seed == 3 and config.learning_rate == cell.rate
         assert config.updates_per_rollout == cell.updates and config.rollouts == 30
     assert set(ARMS) - set(ON_DENSE) == {
@@ -287,13 +287,14 @@ def test_seventeen_claims_are_declared_and_every_cell_can_run():
 
 def test_a_cell_adds_its_arms_settings_a_seed_and_what_it_changes():
     for rate in STALE.values():
-        config = Cell("GRPO", rate).config(seed=3)
+        config = RUNS.config(Cell("GRPO", rate).job(10, 3))
         assert config == replace(settings(rate), seed=3)
         assert (config.learning_rate, config.updates_per_rollout) == (rate, 16)
     assert settings(3e-4, updates=4).updates_per_rollout == 4
     arm, changed = "GRPO + TIS", (("token_truncate", 1.5),)  # the arm's is 2
-    assert Cell(arm).config(0).corrections == {"token_truncate": 2.0}
-    assert Cell(arm, changed=changed).config(0).corrections == dict(changed)
+    assert RUNS.config(Cell(arm).job(10, 0)).corrections == {"token_truncate": 2.0}
+    job = Cell(arm, changed=changed).job(10, 0)
+    assert RUNS.config(job).corrections == dict(changed)
     assert formula(arm, changed) == formula("GRPO", changed) != formula(arm)
 
 

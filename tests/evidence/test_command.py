@@ -57,12 +57,11 @@ LINES = {
     "evidense": "Available subcommands: bench, real, evidence, gpu-check",
     "bench --algorithms": "--algorithms names none",
     "bench --algorithms gropo --out new/b.json": "mean 'grpo'",
-    "bench --chapters empty": "no notebooks in 'empty'",
-    "bench --out empty": "cannot write the measurements to 'empty': it is a folder",
-    "bench --out file/b.json": "cannot write the measurements to 'file/b.json'",
+    "bench --out empty": "cannot write to 'empty' as a file",
+    "bench --out file/b.json": "cannot write to 'file/b.json'",
     "real --arms": "no arm or no setting is named",
     "evidence run --claims stail": "did you mean 'stale'",
-    "evidence run --out file/e": "cannot write the runs to 'file/e.",
+    "evidence run --out file/e": "cannot write to 'file/e.",
     "evidence ledger --claims 1": "about all claims",
     "gpu-check --device cpu --out new/b.json": "give --tiny too",
 }
@@ -77,7 +76,7 @@ def test_a_mistake_is_one_sentence_before_any_work(line, tmp_path, monkeypatch, 
     Path("file").write_text("in the way")
     Path("empty").mkdir()
     monkeypatch.setattr(bench, "warm_start", work)
-    monkeypatch.setattr(evidence, "_make", work)
+    monkeypatch.setattr(evidence.RUNS, "run", work)
     assert run(line) == 2
     printed = capsys.readouterr()
     assert LINES[line] in " ".join(printed.err.replace("│", " ").split())

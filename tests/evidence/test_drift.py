@@ -167,4 +167,4 @@ def test_a_stored_run_reads_through_its_gate(monkeypatch):
 
     monkeypatch.setattr(grid, "trained", trained)
     with pytest.raises(InterruptedError, match="OneSidedIfShared"):
-        grid.run(grid.Cell("one-sided 8.8, shared tokens"), start=10, seed=1000)
+        grid.RUNS.run(grid.Cell("one-sided 8.8, shared tokens").job(10, 1000))

@@ -21,10 +21,9 @@ def test_top_and_rest_are_a_partition_and_random_is_as_many_tokens():
 
 
 def test_every_declared_run_is_stored_and_begins_from_a_shipped_start():
-    have = store.done(entropy.STORE)
-    jobs = [*entropy.planned()]
-    assert {store.key(entropy.spec(*job)) for job in jobs} == set(have)
-    runs, _ = store.read(entropy.STORE)
+    have = store.done(entropy.RUNS.path)
+    assert {entropy.RUNS.key(job) for job in entropy.RUNS.jobs()} == have
+    runs, _ = store.read(entropy.RUNS.path)
     digests = {weights_digest(WarmStart(seed=start)) for start in entropy.STARTS}
     assert set(runs["weights"]) == digests
 

@@ -3,7 +3,6 @@
 import functools
 import gzip
 import re
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +14,9 @@ from experiments.arms import AT_PACE
 from experiments.claims import CLAIMS
 from experiments.command import main
 from experiments.effects import STARTS
-from experiments.grid import COLUMNS, Cell, spec
-from experiments.outcomes import outcomes
-from experiments.pool import about, trained
+from experiments.experiment import Experiment, trained
+from experiments.grid import COLUMNS, RUNS, Cell
+from experiments.outcomes import CELL, outcomes
 from experiments.statistics import Estimate
 from refimpl import ALGORITHMS, UserError, WarmStart
 from refimpl.checkpoint import digest
@@ -29,6 +28,7 @@ from tests.worlds import SMALL, TOKENIZER, always_one, warm_model
 ABOUT = {**store.provenance(), "seconds": "12.5", "ended": ""}
 STORED = Path(__file__).parents[2] / "figures" / "data" / "evidence"
 GRPO = ALGORITHMS["grpo"]
+JOB = (*CELL, "start", "seed")
 
 
 def rows(reward=lambda step: 0.5, n=30, **more) -> list[dict]:
@@ -41,9 +41,9 @@ def rows(reward=lambda step: 0.5, n=30, **more) -> list[dict]:
 
 def filled(folder: Path, *runs) -> Path:
     """A store with (cell, start, seed, rows) in it."""
-    opened = store.Store(folder / "e", COLUMNS)
-    for cell, start, seed, given in runs:
-        opened.add(spec(cell, start, seed), given, ABOUT)
+    with store.Store(folder / "e", COLUMNS) as opened:
+        for cell, start, seed, given in runs:
+            opened.add(RUNS.spec(cell.job(start, seed)), given, ABOUT)
     return folder / "e"
 
 
@@ -62,9 +62,7 @@ def test_stored_runs_have_the_names_that_they_would_get_today():
     assert not evidence.outdated(runs).any()
     some = runs.groupby(["arm", "world", "updates"]).sample(1, random_state=0)
     for line in some.to_dict("records"):
-        named = [line[name] for name in ("arm", "rate", "updates", "world")]
-        cell = Cell(*named, tuple(line["changed"].items()), line["answers"])
-        assert store.key(spec(cell, line["start"], line["seed"])) == line["run"]
+        assert RUNS.key({name: line[name] for name in JOB}) == line["run"]
 
 
 @pytest.mark.parametrize(
@@ -108,39 +106,12 @@ def test_each_outcome_has_its_rollouts_and_what_is_not_known_is_left_out(tmp_pat
 # plan and run
 
 
-@pytest.mark.parametrize("names", [["3", "breaking"], ["breaking", "3"]])
+@pytest.mark.parametrize("names", [["3b", "breaking"], ["breaking", "3b"]])
 def test_a_cell_is_run_once_with_the_most_seeds_that_any_claim_asks_for(names):
     jobs, shared = evidence.wanted(names), Cell("GRPO", 2e-4, 4)
     assert len(jobs) == len(set(jobs))
     seeds = [seed for cell, start, seed in jobs if (cell, start) == (shared, 0)]
     assert seeds == [0, 1, 2, 3]
-    pilot = evidence.wanted(names, precise=["3"])
-    assert {seed for cell, _, seed in pilot if cell == shared} == {0, 1}
-
-
-def pilot_of_16(tmp_path, gains):
-    """Claim 16's two seeds from every warm start; what maj@8 gains, by start."""
-    jobs = [job for job in evidence.wanted(["16"]) if job[2] < evidence.PILOT]
-    around = {"before/maj@8": 0.2, "before/pass@64": 0.5, "after/pass@64": 0.5}
-    after = [{"after/maj@8": 0.2 + gains[start]} for _, start, _ in jobs]
-    runs = ((*job, rows(**around, **own)) for job, own in zip(jobs, after))
-    return filled(tmp_path, *runs)
-
-
-@pytest.mark.parametrize(("gain", "spread"), [(0.2, 0.001), (-0.2, 0.001), (0, 0.1)])
-def test_a_claim_gets_more_seeds_where_starts_differ(
-    tmp_path, gain, spread, monkeypatch
-):
-    """Unless it cannot be tested at all."""
-    out = pilot_of_16(tmp_path, [gain + spread * (-1) ** n for n in range(STARTS)])
-    enough, done = evidence.precise(out, ["16"]), store.done(out)
-    left = evidence.missing(done, ["16"])
-    assert enough == (set() if spread == 0.1 else {"16"})
-    assert {seed for _, _, seed in left} == {2, 3} and len(left) == 2 * STARTS
-    assert evidence.missing(done, ["16"], ["16"]) == []
-    of_16 = replace(CLAIMS[15], premise=lambda table: "there is no room to rise")
-    monkeypatch.setattr(evidence, "EVERY", (of_16,))
-    assert evidence.precise(out) == {"16"}
 
 
 def test_the_plan_counts_what_is_missing_and_prices_it(tmp_path):
@@ -151,46 +122,38 @@ def test_the_plan_counts_what_is_missing_and_prices_it(tmp_path):
         return line[-3:]
 
     jobs, n = evidence.wanted(["16"]), 2 * STARTS - 1
+    assert evidence.missing(evidence.done(STORED), evidence.NAMES) == []
     out = filled(tmp_path, *((*job, rows()) for job in jobs[:n]))
-    assert evidence.precise(out, ["16"]) == set()  # the pilot is not whole
-    assert numbers(out) == ["20", f"{20 - n}", f"{(20 - n) * 12.5 / 3600:.1f}"]
-    assert numbers(pilot_of_16(tmp_path / "p", [0] * 5))[:2] == ["10", "0"]
+    assert numbers(out) == ["10", "1", f"{12.5 / 3600:.1f}"]
 
 
-@pytest.mark.parametrize(("precise", "seeds"), [((), 4), (("9",), 2)])
-def test_run_makes_what_is_missing_once(tmp_path, monkeypatch, precise, seeds):
+def test_run_makes_what_is_missing_once(tmp_path, monkeypatch):
     out, made = tmp_path / "e", []
     nine = replace(CLAIMS[8], starts=(0,))
     monkeypatch.setitem(evidence.NAMES, "9", nine)
-    monkeypatch.setattr(evidence, "warm_start", lambda start: None)
-    monkeypatch.setattr(evidence, "precise", lambda out, names: precise)
-    run = lambda *job: made.append(job[2]) or (rows(n=job[2] + 1), ABOUT)  # noqa: E731
-    monkeypatch.setattr(evidence, "run", run)
-    evidence.run_all(out, ["9"])
-    assert made == [n for n in range(seeds) for _ in range(2)]
-    runs, first = evidence.read(out)
-    assert runs["seed"].tolist() == made and len(first) == sum(made) + len(made)
-    evidence.run_all(out, ["9"])
-    assert len(made) == 2 * seeds
-    file = store.paths(f"{out}.9")[0]  # killed before the last line was whole
-    file.write_bytes(file.read_bytes()[:-40])
-    with pytest.warns(UserWarning, match="that run is made again"):
+    monkeypatch.setattr(RUNS, "check", lambda job: None)
+    monkeypatch.setattr(
+        RUNS, "run", lambda job: made.append(n := job["seed"]) or (rows(n=n + 1), ABOUT)
+    )
+    for _ in range(2):
         evidence.run_all(out, ["9"])
-    assert len(made) == 2 * seeds + 1 and first.equals(evidence.read(out)[1])
+        assert made == [0, 0, 1, 1]
+    runs, stored = evidence.read(out)
+    assert runs["seed"].tolist() == made and len(stored) == sum(made) + len(made)
     assert evidence.parts(out) == [tmp_path / "e.9"], "a claim's runs are its own file"
 
 
 def test_new_runs_begin_where_everybody_can_and_share_no_dice(tmp_path, monkeypatch):
     jobs = evidence.wanted(["17"])
-    assert {start for _, start, _ in jobs} == set(grid.TEN) and len(jobs) == 80
+    assert {start for _, start, _ in jobs} == set(grid.TEN) and len(jobs) == 40
     for start in grid.TEN:
-        grid.check_start("sums", start)
+        RUNS.check({"world": "sums", "start": start})
         seeds = [seed for cell, s, seed in jobs[::2] if s == start]
-        assert seeds == [100 * start + j for j in range(4)]
+        assert seeds == [100 * start, 100 * start + 1]
         assert grid.begins("sums", start) == weights_digest(WarmStart(seed=start))
     for world, start in (("sums", 1), ("rare", 3), ("sorting", 0)):
         with pytest.raises(UserError, match=f"start {start} of {world} does not lie"):
-            grid.check_start(world, start)
+            RUNS.check({"world": world, "start": start})
     one = replace(CLAIMS[8], starts=(3,))
     monkeypatch.setitem(evidence.NAMES, "9", one)
     with pytest.raises(UserError, match="start 3 of rare"):
@@ -223,10 +186,12 @@ def repeatable(tmp_path, monkeypatch):
     monkeypatch.setitem(grid.WORLDS, "rare", rare)
     monkeypatch.setattr(grid, "begins", grid.begins.__wrapped__)
     cell = Cell("GSPO 0.03", 8e-4, 1, "rare", (("normaliser", "token_mean"),))
-    opened = store.Store(tmp_path / "e", COLUMNS)
-    opened.add(spec(cell, 2, 5), *grid.run(cell, 2, 5))
-    opened.add(spec(Cell("GRPO", 1e-3), 0, 0), rows(), store.provenance())
-    return tmp_path / "e", store.key(spec(cell, 2, 5))
+    with store.Store(tmp_path / "e", COLUMNS) as opened:
+        job = cell.job(2, 5)
+        opened.add(RUNS.spec(job), *RUNS.run(job))
+        other = Cell("GRPO", 1e-3).job(0, 0)
+        opened.add(RUNS.spec(other), rows(), store.provenance())
+    return tmp_path / "e", RUNS.key(job)
 
 
 def test_a_stored_run_is_repeated_as_it_was_or_refused(repeatable, monkeypatch):
@@ -239,7 +204,7 @@ def test_a_stored_run_is_repeated_as_it_was_or_refused(repeatable, monkeypatch):
     with pytest.raises(UserError, match="no run 'abc' is stored"):
         evidence.repeat(out, "abc")
     with monkeypatch.context() as patch:
-        patch.setattr(evidence, "weights_digest", lambda start: "another start's")
+        patch.setattr(RUNS, "weights", lambda job: "another start's")
         with pytest.raises(UserError, match=r"began from .* has another star…"):
             evidence.repeat(out, run_key)
         patch.setenv("REFIMPL_SALT", "1")
@@ -256,9 +221,7 @@ def test_some_runs_are_drawn_and_made_again(repeatable, capsys):
     out, _ = repeatable
     with pytest.raises(UserError, match="begins from weights that lie here"):
         evidence.repeat_some(out)
-    cell, at = Cell("GRPO", 8e-4, 1), (10, 1000)
-    with store.Store(f"{out}.more", COLUMNS) as opened:
-        opened.add(spec(cell, *at), *grid.run(cell, *at))
+    RUNS.fill(f"{out}.more", [Cell("GRPO", 8e-4, 1).job(10, 1000)])
     (line,) = evidence.repeat_some(out, count=5).splitlines()[2:]
     assert "GRPO, sums, K = 1, 0.0008" in line and "2 of 2" in line
     assert "0.0e+00" in line and line.endswith("equal in every digit")
@@ -289,24 +252,26 @@ def test_a_run_keeps_pace_with_the_stored_run_of_the_same_dice(tmp_path, monkeyp
     with pytest.raises(UserError, match="follows GRPO's run from start 10"):
         evidence.paced(out, [job])
     filled(tmp_path, (leader, 10, 1000, rows(n=3, **steps)))
-    assert evidence.paced(out, [(leader, 10, 1000)]) == [(leader, 10, 1000)]
+    assert evidence.paced(out, [(leader, 10, 1000)]) == [leader.job(10, 1000)]
     (paced,) = evidence.paced(out, [job])
-    assert paced == (*job, [0.125] * 3)
-    (own, _), (kept, about_it) = grid.run(*job), grid.run(*paced)
+    assert paced == {**cell.job(10, 1000), "pace": [0.125] * 3}
+    (own, _), (kept, about_it) = RUNS.run(cell.job(10, 1000)), RUNS.run(paced)
     moved = [[row["drift/step"] for row in found] for found in (own, kept)]
     assert all(abs(x - 0.125) < 0.04 for x in moved[1]) and min(moved[0]) > 0.2
     with store.Store(out, COLUMNS) as opened:
-        opened.add(spec(*job), kept, about_it)
-    stored, again = evidence.repeat(out, store.key(spec(*job)))
+        opened.add(RUNS.spec(paced), kept, about_it)
+    stored, again = evidence.repeat(out, RUNS.key(paced))
     pd.testing.assert_frame_equal(stored, again, check_dtype=False)
 
 
 def test_a_run_in_which_nothing_moves_is_stored_with_the_reason():
     """Every answer is paid the same."""
     given = {"model": warm_model(), "tokenizer": TOKENIZER, "reward": always_one}
-    history = trained("grpo", config=replace(SMALL, rollouts=6), **given)
-    known = about(history, time.perf_counter())
-    assert 0 < len(history) < 6 and "the policy does not move" in known["ended"]
+    own, config = Experiment(), replace(SMALL, rollouts=6)
+    own.make = lambda job: trained("grpo", config=config, **given)
+    own.weights = lambda job: "w"
+    made, known = own.run({})
+    assert 0 < len(made) < 6 and "the policy does not move" in known["ended"]
     assert 0 <= float(known["seconds"]) < 60
 
 
@@ -409,17 +374,18 @@ def test_a_changed_formula_orphans_the_runs_of_its_arms_alone(out, monkeypatch):
         evidence.ledger(out)
 
 
-RUNS, ROWS = "runs.csv", "rows.csv.gz"
+LINES, ROWS = "runs.csv", "rows.csv.gz"
 DAMAGE = [
-    (RUNS, lambda x: x[: x.index(b"\n") + 1], "it lacks 20 runs that have rows"),
-    (RUNS, lambda x: x[:-5] + b"\0" + x[-4:], "line 21 does not fit its key"),
-    (RUNS, lambda x: x[:-9] + b"\xff" + x[-8:], "it is no table"),
-    (RUNS, lambda x: x + x.splitlines(True)[-1], "runs are there twice"),
-    (ROWS, lambda x: gzip.compress(b"a,b\n1,2\n"), "it holds no rows of runs"),
-    (ROWS, lambda x: x[:-9], "it lacks the rows of 1 of 20 runs"),
+    (LINES, lambda x: x[: x.index(b"\n") + 1], "they hold other runs"),
+    (LINES, lambda x: x[:-9] + b"\xff" + x[-8:], "can't decode"),
+    (LINES, lambda x: x.replace(b'"GRPO + R3', b'"GRPO + R2', 1), "fit its key"),
+    (LINES, lambda x: x + x.splitlines(True)[-1], "they hold other runs"),
+    (LINES, lambda x: b"a,b\n1,2\n", "spec"),
+    (ROWS, lambda x: gzip.compress(b"a,b\n1,2\n"), "they hold other runs"),
+    (ROWS, lambda x: x[:-9], ""),
     (ROWS, lambda x: x[:900] + bytes([x[900] ^ 4]) + x[901:], ""),
-    (ROWS, lambda x: x * 2, "rows are there twice"),
-    (ROWS, None, "it lacks the rows of 20 of 20 runs"),
+    (ROWS, lambda x: x * 2, "they hold other runs"),
+    (ROWS, None, "No such file"),
 ]
 
 
@@ -432,9 +398,6 @@ def test_a_damaged_store_is_named_and_left_as_it_is(kind, broken, what, out, cap
         of = ["--claims", "14"] if action in ("plan", "run") else []
         assert main(["evidence", action, "--out", str(out), *of]) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert f"e.{kind} is damaged: " in line and what in line
+        assert f"{str(out)!r} are damaged" in line and what in line
         assert f"git checkout {out.parent}" in line
     assert {file: file.read_bytes() for file in out.parent.iterdir()} == before
-
-
-# Bad input

@@ -9,18 +9,19 @@ from refimpl.config import TrainConfig
 
 def test_the_stored_runs_are_the_declared_ones():
     """Every arm has as many answers, and each start its own dice."""
-    jobs = [*one_answer.planned()]
-    assert Counter(arm for arm, *_ in jobs) == dict.fromkeys(one_answer.ARMS, 10)
-    specs = [one_answer.spec(*job) for job in jobs]
-    assert store.done(one_answer.STORE) == {store.key(spec) for spec in specs}
+    jobs = [*one_answer.RUNS.jobs()]
+    assert Counter(job["arm"] for job in jobs) == dict.fromkeys(one_answer.ARMS, 10)
+    specs = [one_answer.RUNS.spec(job) for job in jobs]
+    assert store.done(one_answer.RUNS.path) == {store.key(spec) for spec in specs}
     for spec in specs:
         assert spec["prompts_per_rollout"] * spec["group_size"] == 128
         assert spec["seed"] == 100 * spec["start"]
         assert spec["hyperparameters"] in ({}, one_answer.BOUNDS["hyperparameters"])
         same = {"minibatches", "epochs", "rollouts", "corrections", "normaliser"}
-        plain = one_answer.settings(one_answer.GROUP, spec["rate"])
+        job = {"arm": one_answer.GROUP, "rate": spec["rate"], "start": spec["start"]}
+        plain = one_answer.RUNS.config(job)
         assert all(spec[name] == getattr(plain, name) for name in same)
-    with open(store.paths(one_answer.STORE)[0], newline="") as file:
+    with open(store.paths(one_answer.RUNS.path)[0], newline="") as file:
         assert not [line for line in csv.DictReader(file) if line["ended"]]
     assert TrainConfig().critic_learning_rate == 5 * min(one_answer.RATES)
 

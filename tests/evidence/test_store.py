@@ -1,7 +1,7 @@
-"""Stored runs: named by what made them, added whole, never mixed."""
+"""Stored runs: named by what made them, added whole, each once."""
 
 import json
-import os
+import sqlite3
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from experiments import store
-from experiments.grid import Cell, spec
-from experiments.pool import fill
+from experiments.experiment import Experiment
+from experiments.grid import RUNS
+from experiments.outcomes import CELL
 from experiments.store import Store, key, read
 from refimpl import TrainConfig, UserError
 
@@ -21,38 +22,39 @@ COLUMNS = ["step", "reward", "accuracy"]
 STORED = Path(__file__).parents[2] / "figures" / "data" / "evidence"
 
 
-def filled(tmp_path, runs=2):
+def filled(tmp_path, runs=2) -> Path:
     with Store(tmp_path / "real", COLUMNS) as kept:
         for seed in range(runs):
             kept.add({**SPEC, "seed": seed}, ROWS, ABOUT)
-    return kept
+    return kept.path
 
 
 def test_what_is_added_is_read_again(tmp_path):
-    kept = filled(tmp_path)
-    runs, rows = read(tmp_path / "real")
+    out = filled(tmp_path)
+    runs, rows = read(out)
     assert runs["seed"].tolist() == [0, 1] and runs["arm"].tolist() == ["GRPO"] * 2
     assert runs["commit"].tolist() == ["abc"] * 2
-    files = [kept.runs_path.read_bytes(), kept.rows_path.read_bytes()]
-    with Store(tmp_path / "real", COLUMNS) as again:  # which leaves it alone
-        assert again.dropped == []
-    assert set(runs["run"]) == set(rows["run"]) == store.done(tmp_path / "real")
-    assert files == [kept.runs_path.read_bytes(), kept.rows_path.read_bytes()]
+    assert set(runs["run"]) == set(rows["run"]) == store.done(out)
     assert rows["reward"].tolist() == [0.25, 0.333333] * 2
     assert rows["accuracy"].isna().tolist() == [True, False] * 2
+    files = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    Store(out, COLUMNS).close()  # which leaves it alone
+    store.export(out, store.stored(out).values())  # the same runs are the same bytes
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == files
 
 
 def test_an_experiment_makes_what_its_store_lacks(tmp_path):
     made = []
 
-    def run(seed):
-        made.append(seed)
+    def run(job):
+        made.append(job["seed"])
         return ROWS, ABOUT
 
+    own, out = Experiment(), tmp_path / "real"
+    own.columns, own.run, own.check = COLUMNS, run, lambda job: None
+    own.spec = lambda job: {**SPEC, **job}
     for seeds in (range(2), range(1, 4)):  # the second time, two are new
-        planned = [(seed,) for seed in seeds]
-        out = tmp_path / "real"
-        fill(out, COLUMNS, planned, lambda seed: {**SPEC, "seed": seed}, run, 1)
+        own.fill(out, [{"seed": seed} for seed in seeds])
     assert made == read(out)[0]["seed"].tolist() == [0, 1, 2, 3]
 
 
@@ -65,87 +67,42 @@ def test_a_key_names_configuration_salt_weights_and_behaviour(monkeypatch):
     assert len(keys | {key(known)}) == 5
 
 
-CUT = "real.rows.csv.gz: rows cut off in the middle"
-ALONE = "real.rows.csv.gz: rows of a run that has no line"
-LINE = "real.runs.csv: a line cut off in the middle"
+def test_what_a_killed_process_added_is_read_and_kept(tmp_path):
+    """It is in the database alone, and the next process exports it with its own."""
+    out = filled(tmp_path)
+    killed = Store(out, COLUMNS)
+    killed.add({**SPEC, "seed": 2}, ROWS, ABOUT)
+    killed.database.close()
+    killed.lock.release()
+    runs, rows = read(out)
+    assert runs["seed"].tolist() == [0, 1, 2] and len(rows) == 6
+    with Store(out, COLUMNS) as again:
+        again.add({**SPEC, "seed": 3}, ROWS, ABOUT)
+    assert not store.paths(out)[-1].exists()
+    both = read(out)[0]
+    assert both["seed"].tolist() == [0, 1, 2, 3] and both[:3].equals(runs)
 
 
-@pytest.mark.parametrize(
-    ("rows", "line", "dropped"),
-    [(1, 0, [CUT]), (-1, 0, [CUT]), (None, 0, [ALONE])]
-    + [(None, n, [LINE, ALONE]) for n in (10, -1)],
-)
-def test_what_a_kill_leaves_of_a_run_is_dropped(tmp_path, rows, line, dropped):
-    """So many bytes of its rows and of its line are there. Who only reads leaves them
-    there: another process may be writing."""
-    kept, out = filled(tmp_path, runs=1), tmp_path / "real"
-    paths = kept.rows_path, kept.runs_path
-    before = [path.read_bytes() for path in paths]
-    kept.add({**SPEC, "seed": 1}, ROWS, ABOUT)
-    for path, whole, part in zip(paths, before, (rows, line)):
-        path.write_bytes(whole + path.read_bytes()[len(whole) :][:part])
-    there = [path.read_bytes() for path in paths]
-    with pytest.warns(UserWarning, match="rows of a run that is not whole"):
-        assert len(read(out)[1]) == 2
-    assert [path.read_bytes() for path in paths] == there
-    again = Store(out, COLUMNS)
-    assert again.dropped == dropped and len(store.done(out)) == 1
-    assert list(tmp_path.glob("*.before"))  # what was cut off, with all the rest
-    again.add({**SPEC, "seed": 1}, [{**ROWS[0], "reward": 0.75}], ABOUT)
-    runs, found = read(out)
-    assert runs["seed"].tolist() == [0, 1]
-    assert found["reward"].tolist() == [0.25, 0.333333, 0.75]
-
-
-def test_a_kill_in_the_very_first_run_leaves_a_store_that_begins_anew(tmp_path):
-    kept = filled(tmp_path, runs=1)
-    kept.rows_path.write_bytes(kept.rows_path.read_bytes()[:20])
-    kept.runs_path.unlink()
-    with Store(tmp_path / "real", COLUMNS) as again:
-        assert again.dropped == [CUT] and not again.rows_path.exists()
-        again.add(SPEC, ROWS, ABOUT)
-    assert len(read(tmp_path / "real")[1]) == 2
-
-
-def test_rows_are_on_the_disk_before_the_line_that_names_them(tmp_path, monkeypatch):
-    """And what was there before is added to: who reads it has it as it was."""
-    kept, synced, sync = filled(tmp_path, runs=1), [], os.fsync
-    paths = kept.rows_path, kept.runs_path
-    before = [path.read_bytes() for path in paths]
-
-    def watched(handle):
-        names = {path.stat().st_ino: path for path in paths}
-        synced.append((names[os.fstat(handle).st_ino], len(store.done(kept.path))))
-        sync(handle)
-
-    monkeypatch.setattr(os, "fsync", watched)
-    with open(paths[0], "rb") as rows, open(paths[1], "rb") as lines:
-        kept.add({**SPEC, "seed": 1}, ROWS, ABOUT)
-        assert synced == [(kept.rows_path, 1), (kept.runs_path, 2)]
-        for file, old in zip((rows, lines), before):
-            assert file.read(len(old)) == old and file.read()
-
-
-def test_one_process_at_a_time_adds_runs(tmp_path):
-    kept = filled(tmp_path)
-    with Store(tmp_path / "real", COLUMNS) as first:
+def test_one_process_at_a_time_adds_runs_and_each_once(tmp_path):
+    out = filled(tmp_path)
+    with Store(out, COLUMNS) as first:
         with pytest.raises(UserError, match=r"another process adds runs to '.*real'"):
-            Store(tmp_path / "real", COLUMNS)
+            Store(out, COLUMNS)
         first.add({**SPEC, "seed": 2}, ROWS, ABOUT)
-    kept.rows_path.write_bytes(b"no gzip")
+        with pytest.raises(sqlite3.IntegrityError):
+            first.add({**SPEC, "seed": 2}, ROWS[:1], ABOUT)
+        assert len(read(out)[1]) == 6, "what is added can be read at once"
+    store.paths(out)[1].write_bytes(b"no gzip")
     for _ in range(2):  # what is refused takes no lock along
-        with pytest.raises(UserError, match="is not gzip"):
-            Store(tmp_path / "real", COLUMNS)
+        with pytest.raises(UserError, match="are damaged"):
+            Store(out, COLUMNS)
 
 
-def test_files_of_another_kind_are_refused(tmp_path):
-    filled(tmp_path)
+def test_files_with_other_columns_are_refused(tmp_path):
+    out = filled(tmp_path)
     for columns, differ in ((COLUMNS[:2], "accuracy"), (COLUMNS[::-1], "their order")):
         with pytest.raises(UserError, match=f"these differ: {differ}"):
-            Store(tmp_path / "real", columns)
-    (tmp_path / "real.runs.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(UserError, match="was not written by this version's runs"):
-        Store(tmp_path / "real", COLUMNS)
+            Store(out, columns)
 
 
 def test_defaults_and_what_only_measures_are_not_part_of_a_key():
@@ -172,10 +129,8 @@ def test_a_rule_that_is_renamed_leaves_stored_runs_their_names(tmp_path):
     stored = read(STORED)[0]
     late = stored[stored["max_rollout_weight"].notna()]
     assert len(late) == 100
-    for line in late.itertuples():
-        changed = tuple(sorted(line.changed.items()))
-        cell = line.arm, line.rate, line.updates, line.world, changed, line.answers
-        assert key(spec(Cell(*cell), line.start, line.seed)) == line.run
+    for line in late.to_dict("records"):
+        assert RUNS.key({n: line[n] for n in (*CELL, "start", "seed")}) == line["run"]
 
 
 def test_no_default_that_stored_runs_rest_on_has_changed():

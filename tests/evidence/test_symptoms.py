@@ -1,6 +1,6 @@
 """`read-log`: logs of runs with a fault in them, of healthy ones, and of no run.
 
-The logs are real ones (tests/tools/make_logs.py): seed 2, which the limits never saw.
+The logs are real ones, of our trainer and TRL's: seed 2, which the limits never saw.
 """
 
 import csv

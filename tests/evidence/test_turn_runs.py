@@ -10,9 +10,9 @@ from experiments import store, turns
 
 def test_all_that_was_planned_is_stored_and_nothing_else():
     """By name: settings, the start's weights and what GRPO answers are today's."""
-    planned = [store.key(turns.spec(*job)) for job in turns.planned()]
+    planned = [turns.RUNS.key(job) for job in turns.RUNS.jobs()]
     assert len({*planned}) == len(turns.ARMS) * len(turns.SEEDS)
-    assert {*planned} == store.done(turns.STORE)
+    assert {*planned} == store.done(turns.RUNS.path)
 
 
 def test_the_table_shows_what_was_declared():

@@ -11,8 +11,12 @@ from tests.worlds import needs
 needs("reasoning_gym")
 
 
+def spec(setting: str, arm: str) -> dict:
+    return real.RUNS.spec({"setting": setting, "arm": arm, "seed": 0})
+
+
 def test_arms_differ_in_what_they_say_and_in_nothing_else():
-    base = real.spec("gentle", "GRPO", 0)
+    base = spec("gentle", "GRPO")
     differing = {
         "SAPO 8.8": {"arm", "hyperparameters", "behaviour"},
         "random reward": {"arm", "reward"},
@@ -21,9 +25,9 @@ def test_arms_differ_in_what_they_say_and_in_nothing_else():
         "ten times the rate": {"arm", "learning_rate"},
     }
     for arm, names in differing.items():
-        other = real.spec("gentle", arm, 0)
+        other = spec("gentle", arm)
         assert {name for name in base if base[name] != other[name]} == names
-    stale = real.spec("stale", "GRPO", 0)
+    stale = spec("stale", "GRPO")
     changed = {name for name in base if base[name] != stale[name]}
     updates = {"minibatches", "epochs"}
     assert changed == {"setting", "rollouts", "eval_every", *updates}
@@ -49,14 +53,15 @@ def test_a_run_is_stored_once_with_what_it_measured(tmp_path, monkeypatch):
     fourth = lambda completions, **_: [i % 4 == 0 for i in range(len(completions))]  # noqa: E731
     load = lambda name: made.append(name) or warm_start()[:2]  # noqa: E731
     monkeypatch.setattr(real, "load", load)
-    monkeypatch.setattr(real, "weights", lambda: "b0121a88")
+    monkeypatch.setattr(real.RUNS, "weights", lambda job: "b0121a88")
     monkeypatch.setattr(real, "SETTINGS", {"gentle": replace(real.GENTLE, **small)})
     monkeypatch.setattr(real, "TASKS", {"sums": Arithmetic})
     monkeypatch.setattr(real, "Chat", lambda task, *_: task)
-    monkeypatch.setattr(real, "AFTER", ["after/sums"])
+    columns = [x for x in real.RUNS.columns if x[:6] != "after/" or x == "after/sums"]
+    monkeypatch.setattr(real.RUNS, "columns", columns)
     monkeypatch.setitem(real.REWARDS, "random", fourth)
     for _ in range(2):
-        real.real(tmp_path / "real", ["GRPO", "random reward"], ["gentle"], seeds=1)
+        real.real(("GRPO", "random reward"), ("gentle",), 1, out=tmp_path / "real")
     assert len(made) == 2 + 2  # each call looks whether it is there; two runs
     runs, rows = read(tmp_path / "real")
     assert runs["arm"].tolist() == ["GRPO", "random reward"]

@@ -12,10 +12,8 @@ from refimpl import UserError, WarmStart, log_probs, sample, sampling, sft, warm
 from refimpl.models import build
 from refimpl.pretrained import logprobs as sharing
 from refimpl.pretrained.fast import Direct
-from refimpl.rollout import turn_index
 from refimpl.sampling import Decoder
-from refimpl.sft import shipped
-from refimpl.tasks import Arithmetic, Calculator, make_tokenizer
+from refimpl.tasks import Calculator, make_tokenizer
 from tests.worlds import EOS, ROUNDING, same_weights
 
 WORLD = Calculator()
@@ -118,13 +116,6 @@ def test_a_turn_limit_ends_a_response_that_would_go_on():
         assert bound.truncated[row] or not at_limit
         assert bound.span[row] <= 24
     assert ended > 10
-
-
-def test_turns_are_the_runs_of_ones():
-    mask = torch.tensor([[1, 1, 0, 0, 1, 0, 1, 1.0], [0, 1, 1, 0, 0, 0, 0, 0]])
-    turns = turn_index(mask)
-    assert turns[0].tolist() == [0, 0, -1, -1, 1, -1, 2, 2]
-    assert turns[1].tolist() == [-1, 0, 0, -1, -1, -1, -1, -1]
 
 
 @pytest.mark.parametrize(
@@ -235,13 +226,6 @@ def test_the_shipped_start_calls_seldom_and_well():
     deaf = type("Deaf", (Calculator,), {"observe": staticmethod(lambda text: None)})
     with_tool = rl.evaluate(model, tokenizer, WORLD)
     assert rl.evaluate(model, tokenizer, deaf()) < with_tool - 0.1
-
-
-def test_the_start_is_shipped_and_no_other_worlds():
-    place = shipped(WarmStart(world=Calculator()))
-    assert place is not None and place.name == "calculator"
-    same = {"min_terms": 3, "max_terms": 5, "habit_mix": WORLD.habit_mix}
-    assert shipped(WarmStart(world=Arithmetic(**same))) is None
 
 
 def test_a_run_calls_learns_and_resumes_bit_for_bit(tmp_path):

@@ -6,14 +6,13 @@ import pytest
 import torch
 from transformers import AutoModelForTokenClassification
 
-from refimpl import UserError, models, sample
+from refimpl import UserError, sample
 from refimpl.logprobs import check_sampling, values
 from refimpl.models import (
     build,
     count_parameters,
     frozen_copy,
     make_critic,
-    one_thread,
     trainable_copy,
 )
 from refimpl.tasks import make_tokenizer
@@ -168,31 +167,6 @@ def test_values_come_from_before_each_response_token():
         assert (every[i, length:] == 0).all()
     with pytest.raises(UserError, match="one number per token"):
         values(random_model(), rollout)
-
-
-def test_a_small_model_alone_works_on_one_thread(monkeypatch):
-    """And gives the others back. Who works so: tests/training/test_rooms.py."""
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    with torch.device("meta"):
-        elsewhere = build("tiny", TOKENIZER)
-    model, before = random_model(), torch.get_num_threads()
-
-    def threads(model) -> int:
-        with one_thread(model):
-            return torch.get_num_threads()
-
-    torch.set_num_threads(2)
-    try:
-        with pytest.raises(KeyError), one_thread(model):
-            raise KeyError
-        assert (threads(model), threads(elsewhere)) == (1, 2)  # on a GPU, say
-        monkeypatch.setenv("OMP_NUM_THREADS", "2")
-        assert threads(model) == 2  # as the user asked
-        monkeypatch.delenv("OMP_NUM_THREADS")
-        monkeypatch.setattr(models, "SMALL", count_parameters(model))
-        assert threads(model) == 2
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_a_tokenizer_without_padding_is_enough():

@@ -1,15 +1,12 @@
 """Sampling and reading are two passes over one distribution; here they must agree."""
 
-import contextlib
 import copy
 from dataclasses import replace
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from refimpl import UserError, log_probs, sample, sampling
-from refimpl.moe import recorder
+from refimpl import UserError, log_probs, sample
 from refimpl.rollout import Rollout
 from refimpl.sampling import end_tokens
 from tests.worlds import (
@@ -20,7 +17,6 @@ from tests.worlds import (
     TOKENIZER,
     gpt2,
     random_model,
-    random_moe,
     redrawn,
     warm_model,
 )
@@ -102,39 +98,6 @@ def test_sampling_ignores_and_keeps_the_training_flag(monkeypatch):
 
 
 # In bfloat16
-
-
-class Casts(TorchDispatchMode):
-    """Counts how often a weight of `model` is made bfloat16."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.weights, self.seen = {p.data_ptr() for p in model.parameters()}, 0
-
-    def __torch_dispatch__(self, operator, types, given=(), named=None):
-        made = operator(*given, **(named or {}))
-        if operator.overloadpacket.__name__ in ("to", "_to_copy"):
-            narrow = made.dtype == torch.bfloat16
-            self.seen += narrow and given[0].data_ptr() in self.weights
-        return made
-
-
-@pytest.mark.parametrize("make", [random_model, random_moe])
-def test_under_autocast_each_weight_is_cast_once(make, monkeypatch):
-    """The same rollout bit for bit; the weights are as before."""
-    model, made = make(), []
-    before = [(p, p.dtype, p.requires_grad) for p in model.parameters()]
-    linear = sum(isinstance(layer, torch.nn.Linear) for layer in model.modules())
-    for steps in (2, 12):
-        with torch.autocast("cpu", torch.bfloat16), Casts(model) as casts:
-            made.append(mixed_rollout(model, max_new_tokens=steps, seed=3))
-        assert casts.seen == linear + steps * len(recorder.routers(model))  # no layers
-    assert made[1].mask.shape[1] == 12
-    monkeypatch.setattr(sampling, "cast_once", contextlib.nullcontext)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert identical(mixed_rollout(model, max_new_tokens=12, seed=3), made[1])
-    after = [(p, p.dtype, p.requires_grad) for p in model.parameters()]
-    assert all(x[0] is y[0] and x[1:] == y[1:] for x, y in zip(before, after))
 
 
 # Shape of a rollout

@@ -153,28 +153,7 @@ def test_habits_come_in_the_shares_of_the_mix(world):
         assert abs(shown.count(kind) / n - share) < 4 * spread
 
 
-def test_only_the_first_character_decides_the_habit():
-    assert rare_careful().habit_mix[0] == 0.02
-    assert rare_careful().sample(20, 0) == SUMS.sample(20, 0)
-    seen = {text: SUMS.habit(text) for text in ("#3", "?3", "3#?", "", "+3", "=#")}
-    assert list(seen.values()) == ["guess", "ramble", "careful"] + ["other"] * 3
-
-
 # Verifiers: one '#', then exactly the answer, then nothing
-
-
-def test_the_reward_is_one_for_a_verified_answer_and_ignores_other_columns():
-    texts = ["3+9=12;#12", "#13", "12", None]
-    columns = {"answer": [12] * 4, "terms": [2] * 4}
-    assert SUMS.reward(["3+9="] * 4, texts, **columns) == [1.0, 0.0, 0.0, 0.0]
-    with pytest.raises(ValueError, match="zip"):
-        SUMS.reward(["3+9="] * 2, ["#12", "#12"], answer=[12])
-
-
-def test_the_verifier_of_sorting_pays_for_the_digits_in_order():
-    given = ["#0123", "3;23;0123;#0123", "#123", "#01230", "#1#0123", "#٠١٢٣", None]
-    paid = SORTS.reward(None, given, answer=["0123"] * 7, items=[4] * 7)
-    assert paid == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
 
 
 def oracle(response: str, answer: int | str) -> bool:

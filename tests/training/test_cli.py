@@ -1,12 +1,10 @@
 """The command line, as a reader would type it."""
 
-import csv
 import importlib.util
 import io
 import json
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import warnings
@@ -17,9 +15,8 @@ import pytest
 import torch
 
 import refimpl as rl
-from refimpl import ALGORITHMS, History, TrainConfig, WarmStart, checkpoint, cli
+from refimpl import ALGORITHMS, History, TrainConfig, checkpoint, cli
 from refimpl.pretrained.loading import load
-from refimpl.sft import shipped
 from refimpl.tasks import Arithmetic
 from refimpl.validation import UserError, annotations
 from tests import worlds
@@ -139,22 +136,6 @@ def forgets(after: int):
     return step
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_between_a_run_and_its_outputs_waits_for_them(number, monkeypatch):
-    """And the process ends as it asks."""
-    pay(monkeypatch)
-    works = rl.train
-
-    def signalled(*given, **named):
-        result = works(*given, **named)
-        signal.raise_signal(number)
-        return result
-
-    monkeypatch.setattr(rl, "train", signalled)
-    assert run(f"{RUN} --rollouts 2 --history h.csv") == 128 + number
-    assert len(History.load("h.csv")) == 2
-
-
 def test_a_run_that_ends_before_its_first_rollout_keeps_nothing(capsys, monkeypatch):
     pay(monkeypatch, Interrupting(when=1, times=2))
     assert run(f"{RUN} --history h.csv") == 130
@@ -176,12 +157,10 @@ def test_an_output_that_fails_costs_no_other(capsys, monkeypatch):
 
 def test_what_is_there_is_replaced_only_if_that_is_asked_for(capsys, monkeypatch):
     pay(monkeypatch)
-    again = "curves --algorithm ppo --out file"
     for output in ("--history file", "--samples file", "--save policy"):
         assert run(f"{RUN} --rollouts 1 {output}") == 2
         assert "is there already" in capsys.readouterr().err
-    assert run(again) == 2 and Path("file").read_text() == "mine"
-    assert run(f"{again} --overwrite") == 0 and Path("file").read_text() != "mine"
+    assert Path("file").read_text() == "mine"
     assert run("read-log h.csv --figure file") == 2
     assert "'file' is there already" in capsys.readouterr().err
     assert run(f"{RUN} --rollouts 1 --history new --samples new") == 2
@@ -325,7 +304,6 @@ LINES: dict[str, str] = {
             (f"{RUN} --history", "empty file/be/low"),
             (f"{RUN} --samples", "empty"),
             (f"{RUN} --save", "file file/below"),
-            ("curves --algorithm ppo --out", "empty file/c.csv"),
         )
         for place in places.split()
     },
@@ -334,8 +312,6 @@ LINES: dict[str, str] = {
         for flag in "history checkpoint-dir system task set".split()
     },
     f"{GRPO} --model=": "--model '' is empty",
-    "curves --algorithm ppo --set rollouts=3": "no setting 'rollouts'; it has: eps",
-    "warm-start --seed x": "--seed … 'x'",
     "conformance --against empty": "'empty' is no file",
     "verl-config gropo": "mean 'grpo'",
 }
@@ -347,7 +323,6 @@ if importlib.util.find_spec("reasoning_gym"):
 
 def test_bad_input_is_one_sentence_and_exit_code_2_before_any_work(capsys, monkeypatch):
     """One line, or tyro's box; nothing goes to stdout, nothing is written."""
-    monkeypatch.setattr(rl, "curve", None)
     before = {*Path().rglob("*")}
     for line, words in LINES.items():
         assert run(line) == 2, line
@@ -389,19 +364,3 @@ def test_every_command_that_is_written_down_is_understood(monkeypatch):
     for line in lines:
         assert run(line.replace("topr", "grpo")) == 0, line
     assert not any(run(f"{name} --help") for name in cli.COMMANDS)
-
-
-def test_curves_writes_csv():
-    assert run("curves --algorithm grpo --out new/c.csv") == 0
-    with open("new/c.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    clipped = [r for r in rows if r["name"] == "grpo A>0" and float(r["ratio"]) > 1.21]
-    assert clipped and all(float(row["coefficient"]) == 0 for row in clipped)
-
-
-def test_warm_start_says_where_the_policy_is(capsys):
-    assert run("warm-start --preset tiny-moe") == 0
-    folder, *_, loss = capsys.readouterr().out.split()
-    there = shipped(WarmStart(preset="tiny-moe"))
-    losses = json.loads((there / "start.json").read_text())["losses"]
-    assert folder == str(there) and float(loss) == pytest.approx(losses[-1], abs=1e-3)

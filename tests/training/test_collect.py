@@ -8,8 +8,7 @@ import torch
 
 from refimpl import collect, loop, updates
 from refimpl.advantages import CRITIC_FREE, Scored
-from refimpl.logprobs import log_probs, values
-from refimpl.models import precision
+from refimpl.logprobs import log_probs
 from refimpl.responses import (
     DynamicSampling,
     DynamicSamplingError,
@@ -65,26 +64,6 @@ def test_every_log_prob_is_taken_at_the_temperature(temperature, rollout_dtype):
         assert metrics["sampling/sampling_logp_difference/mean"] < 0.1
 
 
-def test_the_critic_of_a_bfloat16_run_is_asked_in_bfloat16():
-    run = prepared("ppo", dtype="bfloat16")
-    torch.nn.init.normal_(run.critic.score.weight)
-    batch, _ = collect(run, 0)
-    with torch.no_grad():
-        exact = values(run.critic, batch.rollout)
-        rounded = values(run.critic, batch.rollout, "bfloat16")
-    near = (batch.old_values - rounded).abs().max()
-    assert near < (batch.old_values - exact).abs().max() / 2
-
-
-def test_no_attention_is_used_that_plans_for_every_length():
-    """cuDNN's, which some GPUs take first; it is allowed again afterwards."""
-    run, allowed = prepared(), torch.backends.cuda.cudnn_sdp_enabled
-    assert allowed()
-    with precision(run.model, "bfloat16"):
-        assert not allowed() and torch.is_autocast_enabled("cpu")
-    assert allowed()
-
-
 def test_the_reward_receives_the_columns_of_the_task_once():
     """Also where it is a method, which is another object at every access."""
     seen = []
@@ -101,22 +80,6 @@ def test_the_reward_receives_the_columns_of_the_task_once():
     digits = [[int(d) for d in prompt[:-1].split("+")] for prompt in prompts]
     assert columns["answer"] == [sum(each) for each in digits]
     assert columns["terms"] == [len(each) for each in digits]
-
-
-def test_what_the_tasks_own_reward_logs_is_not_mixed_with_the_runs():
-    """The task's is called as well, for the accuracy."""
-
-    class World(Arithmetic):
-        def reward(self, completions, log_metric, **_):
-            log_metric("mine", 100.0)
-            return [0.0] * len(completions)
-
-    def reward(completions, log_metric, **_):
-        log_metric("mine", 0.0)
-        return [float(len(c)) for c in completions]
-
-    _, row = collect(prepared(task=World(), reward=reward), 0)
-    assert row["mine"] == 0.0
 
 
 @pytest.mark.parametrize("reward", [None, fixed_noise])
@@ -314,12 +277,3 @@ def test_lengths_are_of_right_and_of_wrong_answers():
         found = describe(drawn(*[1.0] * 4, correct=correct), lambda text: "", ())
         assert (found["length/correct"], found["length/wrong"]) == (right, wrong)
         assert found["frac_reward_zero_std"] == 1 and found["reward_std"] == 0
-
-
-@pytest.mark.filterwarnings("ignore::refimpl.tasks.TaskWarning")
-@pytest.mark.parametrize("prompts", [1, 4])
-def test_single_responses_are_described_without_a_group(prompts):
-    """PPO may take one response a prompt; the spread is then the batch's, or none."""
-    shape = {"prompts_per_rollout": prompts, "group_size": 1, "minibatches": 1}
-    *_, metrics = rolled_out("ppo", reward=fixed_noise, epochs=2, **shape)
-    assert (metrics["reward_std"] > 0) == (prompts > 1)

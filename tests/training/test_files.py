@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from refimpl.checkpoint import cache_folder, writable_folder, write
+from refimpl.checkpoint import cache_folder, write
 from refimpl.validation import UserError
 
 
@@ -50,24 +50,6 @@ def test_who_reads_while_a_file_is_written_has_the_old_one_whole(tmp_path):
         write(link, "new")
         assert reader.read() == "old" and path.read_text() == "new"
     assert link.is_symlink()
-
-
-@pytest.mark.parametrize(
-    "name", ["folder", "link", "file/below", "nul\0", "\ud800", "n" * 400]
-)
-def test_where_nothing_can_be_written_is_one_sentence(name, tmp_path):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").touch()
-    (tmp_path / "link").symlink_to("/dev/null")  # which root could replace
-    with pytest.raises(UserError, match="cannot write a file to"):
-        write(f"{tmp_path}/{name}", "text")
-    assert sorted(os.listdir(tmp_path)) == ["file", "folder", "link"]
-    assert not os.path.isfile("/dev/null")
-
-
-def test_asking_whether_a_folder_can_be_written_leaves_only_the_folder(tmp_path):
-    writable_folder(tmp_path / "new", "checkpoints")
-    assert os.listdir(tmp_path) == ["new"] and os.listdir(tmp_path / "new") == []
 
 
 def test_where_the_cache_is(monkeypatch, tmp_path):

@@ -1,9 +1,7 @@
 """What a run measured: in numbers that keep every digit, and in samples to read."""
 
-import io
 import json
 import math
-import sys
 from dataclasses import replace
 
 import pytest
@@ -12,16 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl import History, collect, train
-from refimpl import history as measuring
 from refimpl.history import AuxiliaryLoss, MeanOverForwarded, Meter
 from refimpl.rollout import Batch
-from refimpl.samples import chosen, line, show
+from refimpl.samples import chosen, line
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
     SMALL,
     TOKENIZER,
     Drying,
-    own_process,
     prepared,
     small_run,
     warm_model,
@@ -181,16 +177,6 @@ def test_a_meter_by_hand():
     )
 
 
-def test_a_large_run_is_measured_on_a_part_of_its_tokens(monkeypatch):
-    """torch's quantile takes 2²⁴ numbers at most; here 3, so every second of four."""
-    monkeypatch.setattr(measuring, "MAX_QUANTILE_INPUT", 3)
-    part, logp = part_of([[0.0, 0.1, 0.2, 0.3]], [[1.0] * 4], 4.0)
-    meter = Meter()
-    meter.add(part, logp, torch.tensor(0.0), {})
-    meter.end_update(torch.tensor(0.0))
-    assert meter.read()["log_ratio/q50"] == pytest.approx(0.1)
-
-
 # Samples: which
 
 NASTY = "a\x1b[31mred\x1b[0m\r\n\x07\u202eback\u2028\ud800\x9b2J\t\x7f語"
@@ -213,19 +199,6 @@ def test_the_first_response_to_each_of_four_prompts():
 
 # On the terminal
 
-CHAT = "<|im_start|>user\nBe brief.\n\n8 + 9 = ?<|im_end|>\n<|im_start|>assistant\n"
-
-
-def test_a_line_has_the_last_line_of_the_prompt_that_says_something():
-    for prompt, shown in (
-        ("3+9+4=", "3+9+4="),
-        ("Add these.\n3 + 4\n\n", "3 + 4"),
-        (CHAT, "8 + 9 = ?"),
-        ("\n", "\n"),
-    ):
-        found = line(sample_of("#3", prompt, 5, 0.25), ["<|im_start|>", "<|im_end|>"])
-        assert found == f"step 5  reward 0.25  {shown!r} → '#3'"
-
 
 def test_no_control_character_gets_through_and_a_long_answer_is_cut():
     shown = line(sample_of(NASTY, f"x\n{NASTY[:9]}"))
@@ -235,16 +208,6 @@ def test_no_control_character_gets_through_and_a_long_answer_is_cut():
     shown = line(sample_of(text))
     assert text[:130] in shown and " … " in shown and "498 499 '" in shown
     assert len(shown) < 280 and text[:200] in line(sample_of(text[:200]))
-
-
-def test_any_terminal_can_show_it(monkeypatch):
-    for encoding in ("ascii", "utf-8"):
-        raw = io.BytesIO()
-        stream = io.TextIOWrapper(raw, encoding, newline="\n", write_through=True)
-        monkeypatch.setattr(sys, "stdout", stream)
-        show([sample_of(NASTY)])
-        shown = raw.getvalue().decode(encoding)
-        assert shown[:-1].isprintable() and ("語" in shown) == (encoding == "utf-8")
 
 
 # In a run
@@ -290,31 +253,3 @@ def test_json_lines_give_the_samples_back(tmp_path):
     text = path.read_bytes().decode("ascii")
     assert text.count("\n") == 2 and text.replace("\n", "").isprintable()
     assert [json.loads(row) for row in text.splitlines()] == samples
-
-
-ENCODED = """
-import sys, warnings
-warnings.filterwarnings("error", category=EncodingWarning, module="refimpl")
-import refimpl as rl
-from refimpl import History
-from refimpl.pretrained import packaged
-
-history = History.load(sys.argv[1])
-assert history["gr\\u00f6sse"] == [1.5] and history.algorithm == "grpo"
-policy, tokenizer, _ = rl.warm_start()
-packaged.folder("smollm2").mkdir(parents=True)
-(packaged.folder("smollm2") / "config.json").write_bytes(b"{}")
-assert packaged.fetched("smollm2")
-"""
-
-
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-def test_files_are_utf_8_whatever_the_place_has(mark, tmp_path):
-    """Excel puts a mark before it."""
-    path, cache = tmp_path / "h.csv", {"REFIMPL_CACHE": str(tmp_path / "cache")}
-    History("grpo", [{"grösse": 1.5}]).save(path)
-    path.write_bytes(mark + path.read_bytes())
-    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    warned = {"PYTHONWARNDEFAULTENCODING": "1"}
-    done = own_process(ENCODED, path, **plain, **warned, **cache)
-    assert done.returncode == 0, done.stderr

@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import warnings
 from unittest.mock import Mock, call
 
 import pytest
@@ -99,13 +98,6 @@ def test_a_policy_that_does_not_move_is_refused(why, tmp_path):
     assert largest_difference(history.model, warm_model()) < 1e-9
 
 
-def test_where_every_response_is_cut_off_and_left_out_that_is_said():
-    """And not that the policy stands still."""
-    cut = {"max_new_tokens": 1, "overlong_filtering": True}
-    with pytest.raises(StalenessError, match="cut off at max_new_tokens = 1, and over"):
-        small_run(rollouts=1, reward=fixed_noise, **cut)
-
-
 def ended(algorithm="grpo", **arguments) -> History:
     """The history of a run that ends early, which a warning has to say too."""
     with pytest.warns(UserWarning, match=r"^stopped after \d of 4 rollouts: ") as said:
@@ -133,13 +125,6 @@ def test_ctrl_c_finishes_the_rollout_and_hands_it_back():
     given = {"problems": 64, "max_new_tokens": 24, **cold}
     assert history["accuracy"][-1] == evaluate(history.model, TOKENIZER, **given)
     assert whole(history, 2, **cold)
-
-
-def test_ctrl_c_in_the_last_rollout_ends_nothing_early():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        history = small_run(rollouts=2, reward=Interrupting(when=2))
-    assert history.ended is None and len(history) == 2
 
 
 def test_a_second_ctrl_c_during_the_last_save_keeps_the_history(tmp_path, monkeypatch):

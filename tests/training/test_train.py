@@ -1,7 +1,6 @@
 """The loop: its seed, its model, its task, its evaluations, and what it refuses."""
 
 import random
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -10,21 +9,14 @@ import pytest
 import torch
 
 from refimpl import (
-    ALGORITHMS,
     TrainConfig,
-    WarmStart,
     collect,
-    curve,
     evaluate,
     hooks,
-    loop,
-    sft,
     train,
     updates,
 )
-from refimpl.tasks import Arithmetic
 from tests.worlds import (
-    SMALL,
     TOKENIZER,
     fixed_noise,
     prepared,
@@ -103,20 +95,6 @@ def test_a_run_has_gradients_wherever_it_is_called(name, mode):
     assert here == usual and same_weights(here.model, usual.model)
 
 
-def test_what_asks_for_a_gradient_has_one_in_every_mode():
-    """A curve's slope, a warm start's steps, and whether Â = 0 is without gradient."""
-    quick = WarmStart(skill_steps=2, habit_steps=1, batch_size=4)
-    usual = curve("sapo"), sft.train(quick)[1]
-    acts = {name: a.acts_without_advantage() for name, a in ALGORITHMS.items()}
-    assert acts["kimi"] and acts["dro"] and not acts["grpo"]
-    for mode in (torch.no_grad, torch.inference_mode):
-        with mode():
-            assert torch.equal(curve("sapo").coefficient, usual[0].coefficient)
-            assert sft.train(quick)[1] == usual[1]
-            for name, algorithm in ALGORITHMS.items():
-                assert algorithm.acts_without_advantage() is acts[name], name
-
-
 @pytest.mark.parametrize("name", ["grpo", "ppo"])
 def test_a_run_under_another_default_dtype_is_the_same(name):
     settings = {"rollouts": 1, "reward": fixed_noise, "model": random_model()}
@@ -175,23 +153,3 @@ def test_grpo_learns():
     assert history["reward"][0] < 0.5
     assert history.accuracy >= 0.85
     assert history["habit/careful"][0] < 0.5 < 0.8 < history["habit/careful"][-1]
-
-
-def test_the_defaults_are_the_warm_start_and_the_arithmetic_world():
-    one = replace(SMALL, rollouts=1)
-    by_default = train(ALGORITHMS["grpo"], config=one, progress=False)
-    assert by_default == small_run("grpo", rollouts=1, task=Arithmetic())
-    assert by_default.ended is None
-
-
-def test_what_cannot_run_is_refused_before_the_warm_start(monkeypatch):
-    """Which may have to be trained. The other sentences: `tests/test_bad_input.py`."""
-    prepare = vars(loop)["prepare"].__wrapped__.__globals__
-    monkeypatch.setitem(prepare, "warm_start", None)
-    for words, given in (
-        ("one update per rollout", {"config": replace(SMALL, minibatches=1)}),
-        ("cannot use device 'gpu'", {"config": replace(SMALL, device="gpu")}),
-        ("cannot write checkpoints", {"checkpoint_dir": "/dev/null/x"}),
-    ):
-        with pytest.raises(ValueError, match=words):
-            train(**{"algorithm": "grpo", "config": SMALL, "progress": False, **given})

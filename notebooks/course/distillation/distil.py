@@ -4,36 +4,32 @@ A run is the library's, `train(…, teacher=…)` with `advantage="distillation"
 teachers that read in a way of their own (`Teachers`), gradients over the whole
 vocabulary, and the stored runs.
 
-`python -m course.distillation.distil toy` (or `worlds`, `smollm2`), from the folder
-`notebooks`, makes the runs that the store `figures/data/distil` does not hold yet.
+`python -m course.distillation.distil --groups toy` (or `worlds`, `smollm2`), from the
+folder `notebooks`, makes the runs that the store `figures/data/distil` does not hold.
 """
 
 import copy
 import functools
 import re
-import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
+import tyro
 from jaxtyping import Float
 from torch import Tensor
 
 import refimpl as rl
-from course import DATA
 from experiments import store
-from experiments.behaviour import behaviour
+from experiments.experiment import Experiment, Job
 from refimpl.algorithms import ALGORITHMS
 from refimpl.rollout import Rollout, pad_columns
-from refimpl.sft import weights_digest
 from refimpl.tasks import Arithmetic, Mix, Sorting
 from refimpl.tasks.world import HabitWorld, correctness
 from refimpl.validation import checked
 
-STORE = DATA / "distil"
 CURVES, ENDS_IN = ("tokens", "reward", "accuracy", "kl"), ("sums", "rows")
 """What is stored by rollout, and at the end: accuracy in two worlds."""
 TOY = rl.TrainConfig(
@@ -263,25 +259,6 @@ def rewarded(config, **given) -> rl.History:
     return rl.train("grpo", config=config, progress=False, **given)
 
 
-Job = tuple[str, int, str, rl.TrainConfig, Callable]
-"""Arm, seed, method, settings, and what makes the run."""
-
-
-def toy(n_seeds: int = 5) -> Iterator[Job]:
-    """The arithmetic world: one teacher, the shipped start, several seeds."""
-    start, tokenizer, _ = rl.warm_start()
-    given = {"model": start, "tokenizer": tokenizer}
-    teacher = best(start, tokenizer)
-    yield "teacher", 0, "grpo", teaching(60), lambda: curve(teacher)
-    for seed in range(n_seeds):
-        config = replace(TOY, seed=seed)
-        learns = functools.partial(distil, teacher.model, config, **given)
-        yield "distilled", seed, "reinforce", config, lambda f=learns: curve(f())
-        earns = functools.partial(rewarded, config, **given)
-        config = without_hyperparameters(config)
-        yield "RL", seed, "grpo", config, lambda f=earns: curve(f())
-
-
 def paid_for(own: int) -> Callable:
     """Right answers in one world, and in the other an answer without steps."""
 
@@ -293,99 +270,137 @@ def paid_for(own: int) -> Callable:
     return reward
 
 
-def worlds(n_seeds: int = 3) -> Iterator[Job]:
-    """Two worlds, and teachers of them, from a start that knows both a little."""
-    start, tokenizer, _ = rl.warm_start(MIXED)
-
-    def ends(model) -> dict[str, float]:
-        """Held-out accuracy in each world."""
-        return {
-            name: rl.evaluate(model, tokenizer, task, problems=512)
-            for name, task in zip(ENDS_IN, Mixed.worlds)
-        }
-
-    def with_ends(history) -> dict:
-        return curve(history) | ends(history.model)
-
-    taught = "grpo", teaching(40)
-    yield "start", 0, *taught, lambda: ends(start)
-    for name, task in zip(ENDS_IN, Mixed.worlds):
-        make_alone = functools.partial(best, start, tokenizer, task, 40)
-        yield f"RL on {name} alone", 0, *taught, lambda f=make_alone: ends(f().model)
-    teachers = [
-        best(start, tokenizer, Mixed(), 40, reward=paid_for(own)).model
-        for own in range(2)
-    ]
-    for name, teacher in zip(("teacher of sums", "teacher of rows"), teachers):
-        yield name, 0, *taught, lambda t=teacher: ends(t)
-    given = {"model": start, "tokenizer": tokenizer, "task": Mixed()}
-    for seed in range(n_seeds):
-        config = replace(TOY, seed=seed, rollouts=24, eval_every=6)
-        for name, reading in {
-            "routed": routed(tokenizer, is_sorting),
-            "averaged": averaged(),
-        }.items():
-            several = {"teacher": Teachers(teachers), "log_probs": reading}
-            learns = functools.partial(distil, config=config, **several, **given)
-            yield name, seed, "reinforce", config, lambda f=learns: with_ends(f())
-        earns = functools.partial(rewarded, config, **given)
-        config = without_hyperparameters(config)
-        yield "RL", seed, "grpo", config, lambda f=earns: with_ends(f())
+SEEDS = {
+    "toy": {"teacher": 1, "distilled": 5, "RL": 5},
+    "worlds": {
+        **dict.fromkeys(("start", "RL on sums alone", "RL on rows alone"), 1),
+        **dict.fromkeys(("teacher of sums", "teacher of rows"), 1),
+        **dict.fromkeys(("routed", "averaged", "RL"), 3),
+    },
+    "smollm2": dict.fromkeys(("teacher", "distilled", "told", "RL"), 1),
+}
+"""The number of seeds of each arm. In `toy` a teacher and its students begin from the
+shipped start. In `worlds` two teachers, one per world, begin from a start that knows
+both a little. In `smollm2` the teacher is the model with a LoRA."""
+STUDENTS = ("distilled", "routed", "averaged", "told")
+LEARNERS = (*STUDENTS, "RL")
 
 
-def smollm2() -> Iterator[Job]:
-    """SmolLM2 on sums, from a copy of itself that a LoRA was trained on."""
-    from experiments import real
-    from refimpl.pretrained.chat import Chat
-    from refimpl.pretrained.loading import load
-    from refimpl.pretrained.logprobs import log_probs
-    from refimpl.pretrained.lora import lora
+class Distil(Experiment):
+    """Teachers, students of theirs, and RL with as many rollouts."""
 
-    model, tokenizer = load(real.MODEL)
-    task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
-    given = {"tokenizer": tokenizer, "task": task}
-    plain = {"log_probs": log_probs} | given
-    config = replace(real.GENTLE, rollouts=8, eval_every=2)
-    slow = replace(config, hyperparameters={"correct": True})
-    training = replace(config, rollouts=12, eval_every=12, learning_rate=2e-4)
+    name = "distil"
+    columns = ("step", *CURVES, *ENDS_IN)
 
-    copied = lora(copy.deepcopy(model), r=16)
-    teacher = rewarded(replace(training, seed=1000), model=copied, **plain)
-    yield "teacher", 0, "grpo", training, lambda: curve(teacher)
-    hinted = Teachers([model]), told(tokenizer, log_probs)
-    arms = {"distilled": (teacher.model, log_probs), "told": hinted}
-    for name, (one, reading) in arms.items():
-        own = {"teacher": one, "log_probs": reading, "model": model} | given
-        learns = functools.partial(distil, config=slow, **own)
-        yield name, 0, "reinforce", slow, lambda f=learns: curve(f())
-    earns = functools.partial(rewarded, config, model=model, **plain)
-    config = without_hyperparameters(config)
-    yield "RL", 0, "grpo", config, lambda: curve(earns())
+    def jobs(self):
+        for group, arms in SEEDS.items():
+            for arm, seeds in arms.items():
+                for seed in range(seeds):
+                    yield {"group": group, "arm": arm, "seed": seed}
+
+    def config(self, job):
+        group, arm, seed = job["group"], job["arm"], job["seed"]
+        config = replace(TOY, seed=seed)
+        if group == "worlds":
+            config = replace(config, rollouts=24, eval_every=6)
+        if group == "smollm2":
+            from experiments.real import GENTLE
+
+            config = replace(GENTLE, rollouts=8, eval_every=2)
+            config = replace(config, hyperparameters=TOY.hyperparameters)
+            if arm == "teacher":
+                many: dict = {"rollouts": 12, "eval_every": 12, "learning_rate": 2e-4}
+                config = replace(config, seed=1000, **many)
+        elif arm not in LEARNERS:
+            config = teaching(60 if group == "toy" else 40)
+        return config if arm in STUDENTS else without_hyperparameters(config)
+
+    def method(self, job):
+        return ALGORITHMS["reinforce" if job["arm"] in STUDENTS else "grpo"]
+
+    def warm(self, job):
+        return MIXED if job["group"] == "worlds" else rl.WarmStart()
+
+    def weights(self, job):
+        if job["group"] == "smollm2":
+            from experiments import real
+
+            return real.RUNS.weights(job)
+        return super().weights(job)
+
+    def spec(self, job):
+        return super().spec(job) | {"seed": job["seed"]}  # a teacher's is 0
+
+    def given(self, job):
+        if job["group"] == "smollm2":
+            from experiments import real
+            from refimpl.pretrained.chat import Chat
+            from refimpl.pretrained.loading import load
+            from refimpl.pretrained.logprobs import log_probs
+
+            model, tokenizer = load(real.MODEL)
+            task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
+            given = {"model": model, "tokenizer": tokenizer, "log_probs": log_probs}
+        else:
+            given = super().given(job)
+            task = Mixed() if job["group"] == "worlds" else given["task"]
+            given |= {"log_probs": rl.log_probs}
+        return given | {"task": task, "config": self.config(job)}
+
+    def make(self, job):
+        """Train, and measure both worlds at the end."""
+        given = self.given(job)
+        given.pop("algorithm", None)
+        model, tokenizer, arm = given["model"], given["tokenizer"], job["arm"]
+        made: dict[str, Any] = {}
+        if arm in STUDENTS:
+            teacher, reading = taught_by(job, given)
+            history = distil(teacher, **given | {"log_probs": reading})
+        elif arm == "RL":
+            history = rewarded(**given)
+        elif arm != "start":
+            history = teachers(job["group"], arm)
+        if arm in LEARNERS or arm == "teacher":
+            made = curve(history)
+        if job["group"] == "worlds":
+            model = model if arm == "start" else history.model
+            made |= {
+                name: rl.evaluate(model, tokenizer, task, problems=512)
+                for name, task in zip(ENDS_IN, Mixed.worlds)
+            }
+        return rl.History("grpo", rows(made))
 
 
-GROUPS = {"toy": toy, "worlds": worlds, "smollm2": smollm2}
+RUNS = Distil()
 
 
 @functools.cache
-def begins(group: str) -> str:
-    """The SHA-256 of the weights that a group's runs begin from."""
+def teachers(group: str, arm: str) -> rl.History:
+    """The run of a teacher, or of RL on one world alone."""
+    given = RUNS.given({"group": group, "arm": arm, "seed": 0})
+    given.pop("algorithm", None)
     if group == "smollm2":
-        from experiments import real
+        from refimpl.pretrained.lora import lora
 
-        return real.weights()
-    return weights_digest({"toy": rl.WarmStart(), "worlds": MIXED}[group])
+        given["model"] = lora(copy.deepcopy(given["model"]), r=16)
+    if group == "worlds":
+        world = [name in arm for name in ENDS_IN].index(True)
+        if arm.startswith("teacher"):
+            given["reward"] = paid_for(world)
+        else:
+            given["task"] = Mixed.worlds[world]
+    return rewarded(**given)
 
 
-def spec(group: str, arm: str, seed: int, method: str, config) -> dict[str, Any]:
-    """A run's whole configuration as plain values; what names it."""
-    return {
-        "experiment": "distil",
-        "group": group,
-        "arm": arm,
-        "begins": begins(group),
-        "behaviour": behaviour(ALGORITHMS[method], config),
-        **asdict(config) | {"seed": seed},
-    }
+def taught_by(job: Job, given: Mapping[str, Any]) -> tuple[Any, Callable]:
+    """What a student's `train` takes as `teacher` and as `log_probs`."""
+    group, arm, tokenizer = job["group"], job["arm"], given["tokenizer"]
+    if arm == "told":
+        return Teachers([given["model"]]), told(tokenizer, given["log_probs"])
+    if arm == "distilled":
+        return teachers(group, "teacher").model, given["log_probs"]
+    both = Teachers([teachers(group, f"teacher of {one}").model for one in ENDS_IN])
+    return both, routed(tokenizer, is_sorting) if arm == "routed" else averaged()
 
 
 def rows(made: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -400,7 +415,7 @@ def rows(made: Mapping[str, Any]) -> list[dict[str, Any]]:
 @functools.cache
 def read() -> dict[str, list[dict[str, Any]]]:
     """The stored runs, by arm: curves, and ends in both worlds."""
-    runs, table = store.read(STORE)
+    runs, table = store.read(RUNS.path)
     by_run, found = dict(iter(table.groupby("run"))), defaultdict(list)
     for line in runs.sort_values("seed", kind="stable").itertuples():
         of, run = by_run[line.run], {"seed": line.seed}
@@ -412,20 +427,10 @@ def read() -> dict[str, list[dict[str, Any]]]:
     return dict(found)
 
 
-def main(group: str) -> None:
+def main(groups: tuple[str, ...] = tuple(SEEDS)) -> None:
     """Make what is missing, a run at a time."""
-    with store.Store(STORE, ("step", *CURVES, *ENDS_IN)) as opened:
-        for arm, seed, method, config, make in GROUPS[group]():
-            named = spec(group, arm, seed, method, config)
-            if store.key(named) in store.done(STORE):
-                continue
-            begun = time.perf_counter()
-            made = rows(make())
-            known = store.provenance() | {"weights": begins(group), "ended": ""}
-            known["seconds"] = f"{time.perf_counter() - begun:.1f}"
-            opened.add(named, made, known)
-            print(arm, seed, flush=True)
+    RUNS.fill(jobs=[job for job in RUNS.jobs() if job["group"] in groups])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    tyro.cli(main)

@@ -5,10 +5,8 @@ the store `figures/data/late` does not hold yet.
 """
 
 import functools
-import time
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -16,22 +14,18 @@ import torch
 import tyro
 
 import refimpl as rl
-from course import DATA
 from experiments import store
-from experiments.behaviour import behaviour
 from experiments.effects import verdict
-from experiments.grid import TEN, check_start, nested
-from experiments.pool import about, fill, trained
+from experiments.experiment import Experiment, trained
+from experiments.grid import TEN, nested
 from experiments.statistics import Estimate, estimate
 from refimpl import seeds
-from refimpl.algorithms import ALGORITHMS, Algorithm
+from refimpl.algorithms import Algorithm
 from refimpl.history import Meter
 from refimpl.loop import update
 from refimpl.options import Run
 from refimpl.rollout import Batch
-from refimpl.sft import weights_digest
 
-STORE = DATA / "late"
 DELAY, ROLLOUTS = 4, 20
 STARTS = TEN
 RANDOM = "bad answers at random"
@@ -62,7 +56,6 @@ SHARES = {
     "answers": "rollout_corr/rollout_rs_seq_masked_fraction",
     "kl": "sampling/kl",
 }
-COLUMNS = ("step", "reward", "accuracy", "entropy", "grad_norm", *SHARES.values())
 
 
 def settings(rule: str, seed: int = 0) -> rl.TrainConfig:
@@ -79,27 +72,31 @@ def settings(rule: str, seed: int = 0) -> rl.TrainConfig:
     )
 
 
-def planned() -> Iterator[tuple[str, str, int]]:
-    """Method, rule and start of each run; all of one start, then of the next."""
-    for start in STARTS:
-        for rule in RULES:
-            for method in METHODS:
-                yield method, rule, start
-        yield "grpo", TWO, start
+class Late(Experiment):
+    """All runs of one start, then of the next."""
+
+    name = "late"
+    columns = ("step", "reward", "accuracy", "entropy", "grad_norm", *SHARES.values())
+
+    def jobs(self):
+        for start in STARTS:
+            for rule in RULES:
+                for method in METHODS:
+                    yield {"method": method, "rule": rule, "start": start}
+            yield {"method": "grpo", "rule": TWO, "start": start}
+
+    def config(self, job):
+        return settings(job["rule"], nested(job["start"], 0))
+
+    def make(self, job):
+        given = self.given(job)
+        if job["rule"] == RANDOM:
+            seed = nested(job["start"], 0)
+            given["algorithm"] = dropping(given["algorithm"], seed)
+        return trained(**given)
 
 
-def spec(method: str, rule: str, start: int) -> dict[str, Any]:
-    """A run's whole configuration as plain values; what names it."""
-    config = settings(rule, nested(start, 0))
-    return {
-        "experiment": "late",
-        "method": method,
-        "rule": rule,
-        "start": start,
-        "begins": weights_digest(rl.WarmStart(seed=start)),
-        "behaviour": behaviour(ALGORITHMS[method], config),
-        **asdict(config),
-    }
+RUNS = Late()
 
 
 def dropping(method: Algorithm, seed: int) -> Algorithm:
@@ -114,22 +111,10 @@ def dropping(method: Algorithm, seed: int) -> Algorithm:
     return replace(method, advantages=advantages)
 
 
-def run(method: str, rule: str, start: int) -> tuple[list[dict], dict[str, str]]:
-    """A run's rows, and what else is to be known of it."""
-    begun, origin = time.perf_counter(), rl.WarmStart(seed=start)
-    model, tokenizer, _ = rl.warm_start(origin)
-    algorithm, seed = ALGORITHMS[method], nested(start, 0)
-    if rule == RANDOM:
-        algorithm = dropping(algorithm, seed)
-    given = {"model": model, "tokenizer": tokenizer}
-    history = trained(algorithm, config=settings(rule, seed), **given)
-    return history.rows, about(history, begun, weights_digest(origin))
-
-
 @functools.cache
 def stored() -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
     """The runs, and the rows of each."""
-    runs, rows = store.read(STORE)
+    runs, rows = store.read(RUNS.path)
     return runs, dict(iter(rows.groupby("run")))
 
 
@@ -242,9 +227,7 @@ WEIGHTS = (
 
 def main(workers: int = 1) -> None:
     """Make what is missing."""
-    for start in STARTS:
-        check_start("sums", start)
-    fill(STORE, COLUMNS, planned(), spec, run, workers)
+    RUNS.fill(workers=workers)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,12 @@
 """`python -m experiments gpu-check`: what can only be seen on a GPU, as text and JSON.
 
-The first part measures speed and ends with a table: the sampler with few and many rows,
-GRPO in float32, by TRL's trainer, and in bfloat16, a mixture of experts with its
-routing replayed, and SmolLM2 with a LoRA. Some are measured also with `transformers`'
-own decode step or experts, which this folder replaces. `small` is trained from its warm
-start to an accuracy. The table also shows the least time that such work takes on this
-device (see `machine`).
-
-The second part compares results: bfloat16 with float32, our sampler with `generate`,
-our update with TRL's, shared prompts with repeated ones, a run with its repetition and
-with one that was interrupted. Every algorithm makes two rollouts. All of it takes ten
-minutes at most and needs no network.
+How fast is it? The sampler with few and many rows, GRPO in float32, by TRL's trainer,
+and in bfloat16, a mixture of experts with its routing replayed, and SmolLM2 with a
+LoRA; some also with `transformers`' own decode step or experts, which this folder
+replaces. Does it learn? `small` is trained from its warm start to an accuracy. Is it
+right? Our sampler is compared with `generate`, a run with its repetition and with one
+that was interrupted, and every algorithm makes two rollouts. (`pytest -m gpu` compares
+more.) All of it takes ten minutes at most and needs no network.
 """
 
 import importlib.util
@@ -18,6 +14,7 @@ import itertools
 import json
 import math
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -28,17 +25,23 @@ from unittest.mock import patch
 
 import torch
 
-from experiments import real
-from experiments.bench import GOAL, _show
-from experiments.files import check_writable, replace_file
-from experiments.gpu import captured, experts, machine, pairs
+from experiments import bench, real
+from experiments.bench import GOAL, show
+from experiments.gpu import captured, experts
 from experiments.store import provenance
 from refimpl import sampling, sft
 from refimpl.algorithms import ALGORITHMS
+from refimpl.checkpoint import write
+from refimpl.cli import check_output
 from refimpl.config import TrainConfig
 from refimpl.evaluation import evaluate
-from refimpl.loop import collect, updates
-from refimpl.models import Preset, build, one_thread, pick_device
+from refimpl.loop import collect, train, updates
+from refimpl.models import (
+    Preset,
+    build,
+    one_thread,
+    pick_device,
+)
 from refimpl.moe import is_moe
 from refimpl.options import prepare
 from refimpl.pretrained import fast
@@ -57,55 +60,52 @@ LIMIT = 540.0
 COLUMNS = {
     "tokens/s": "tokens/s",
     "seconds per rollout": "s per rollout",
-    "at least, seconds": "at least, s",
     "peak memory, MiB": "peak MiB",
-    "share of time that the host waits": "host waits",
 }
 """Figures in the table, with their headings. A part that has some of them is a row."""
-WIDTH = 42
-"""Characters for the name of a part."""
 
 
 class Here(NamedTuple):
     """Where and on what the parts are measured.
 
-    `config` holds the device and the sizes of a rollout, `limits` what the device can
-    do at best, `warming` settings of the warm start, `patience` the most seconds of
-    training to `GOAL`.
+    `config` holds the device and the sizes of a rollout, `warming` settings of the warm
+    start, `patience` the most seconds of training to `GOAL`.
     """
 
     config: TrainConfig
     dense: Preset = "small"
     moe: Preset = "small-moe"
     repeats: int = 5
-    profiled: bool = True
-    limits: machine.Limits = machine.Limits(math.inf, 0.0)
     warming: Mapping = {}
     patience: float = 90.0
 
 
-def measured(here: Here, work: Callable[[], Rollout], model, **sizes) -> dict:
-    """Time `work`, which makes a rollout. For `sizes` see `machine.least_bytes`."""
+# Speed
+
+
+def measured(here: Here, work: Callable[[], Rollout], model) -> dict:
+    """Time `work`, which makes a rollout, after a first call for set-up."""
     rollouts: list[Rollout] = []
+
+    def waited() -> None:
+        rollouts.append(work())
+        if here.config.device.startswith("cuda"):
+            torch.cuda.synchronize(here.config.device)
+
     with one_thread(model):
-        cost = machine.cost(
-            lambda: rollouts.append(work()),
-            here.config.device,
-            here.repeats,
-            here.profiled,
-        )
+        waited()
+        seconds = statistics.median(bench.seconds(waited) for _ in range(here.repeats))
     tokens = statistics.median(r.length.sum().item() for r in rollouts)
-    least = None
-    if here.profiled:
-        moved = machine.least_bytes(model, rollouts[-1], **sizes)
-        least = here.limits.seconds(moved, cost.launches)
-    return {
-        "tokens/s": tokens / cost.seconds,
-        "seconds per rollout": cost.seconds,
-        "at least, seconds": least,
-        "kernel launches": cost.launches,
-        "share of time that the host waits": cost.waiting,
-    }
+    return {"tokens/s": tokens / seconds, "seconds per rollout": seconds}
+
+
+def untrained(preset: Any, cast: bool = True) -> tuple[Any, Any]:
+    """A model with its tokenizer. `cast`: its experts compute in bfloat16."""
+    tokenizer = make_tokenizer()
+    model = build(preset, tokenizer)
+    if cast and is_moe(model):
+        experts.use(model)
+    return model, tokenizer
 
 
 def sampler(here: Here, times: int) -> dict:
@@ -113,24 +113,23 @@ def sampler(here: Here, times: int) -> dict:
 
     If a step mostly waits for kernel launches, more rows take no more time.
     """
-    model, tokenizer = _untrained(here.dense)
+    model, tokenizer = untrained(here.dense)
     model, config = model.to(here.config.device), here.config
     rows = Arithmetic().sample(times * config.prompts_per_rollout, seed=0)
     shape = {"group_size": config.group_size, "max_new_tokens": config.max_new_tokens}
     draw = partial(sample, model, tokenizer, [row["prompt"] for row in rows], **shape)
-    return measured(here, draw, model, width=4)
+    return measured(here, draw, model)
 
 
-def by_steps(here: Here, part: Callable, readers: list) -> dict:
-    """Run a part with these decoders, or with `transformers`' own if none fits."""
-    with patch.object(sampling, "decoder_factories", readers):
-        return part(here)
+def odd_characters(prompts, completions, **columns) -> list[float]:
+    """The share of odd character codes, which differs even among untrained answers."""
+    return [sum(ord(c) % 2 for c in text) / max(1, len(text)) for text in completions]
 
 
 def training(here: Here, name: str, policy: tuple, task, **more) -> dict:
-    """Time rollouts with their updates. Untrained answers differ in the reward."""
+    """Time rollouts with their updates."""
     (model, tokenizer), config = policy, here.config
-    run = prepare(name, config, model, tokenizer, task, pairs.odd_characters, **more)
+    run = prepare(name, config, model, tokenizer, task, odd_characters, **more)
     steps, last = itertools.count(), {}
 
     def work() -> Rollout:
@@ -138,10 +137,7 @@ def training(here: Here, name: str, policy: tuple, task, **more) -> dict:
         last.update(updates(run, batch, step))
         return batch.rollout
 
-    width = 2 if config.dtype == "bfloat16" else 4
-    passes = config.updates_per_rollout  # more with micro-batches
-    figures = measured(here, work, run.model, width=width, passes=passes)
-    return figures | {
+    return measured(here, work, run.model) | {
         "loss, last rollout": last["loss"],
         "largest |ratio − 1|": last["ratio/max_deviation"],
     }
@@ -150,14 +146,14 @@ def training(here: Here, name: str, policy: tuple, task, **more) -> dict:
 def on_arithmetic(
     here: Here, name: str, preset: str, cast: bool = True, **settings
 ) -> dict:
-    """Train an untrained model. `cast`: its experts compute in bfloat16 (`experts`)."""
+    """Train an untrained model."""
     here = here._replace(config=replace(here.config, **settings))
-    return training(here, name, _untrained(preset, cast), Arithmetic())
+    return training(here, name, untrained(preset, cast), Arithmetic())
 
 
 def brief(here: Here, name: str, preset: str) -> dict:
     """Make two rollouts, and time the second."""
-    return on_arithmetic(here._replace(repeats=1, profiled=False), name, preset)
+    return on_arithmetic(here._replace(repeats=1), name, preset)
 
 
 def by_trl(here: Here) -> dict:
@@ -167,7 +163,7 @@ def by_trl(here: Here) -> dict:
     from experiments.gpu import compare_trl
 
     config = replace(here.config, rollouts=1 + here.repeats)
-    given = (*_untrained(here.dense), Arithmetic(), config, pairs.odd_characters)
+    given = (*untrained(here.dense), Arithmetic(), config, odd_characters)
     seconds, _ = compare_trl.by_trl(*given)
     return {"seconds per rollout": statistics.median(seconds)}
 
@@ -216,25 +212,75 @@ def to_goal(here: Here) -> dict:
     }
 
 
-def _untrained(preset: Any, cast: bool = True) -> tuple[Any, Any]:
-    tokenizer = make_tokenizer()
-    model = build(preset, tokenizer)
-    if cast and is_moe(model):
-        experts.use(model)
-    return model, tokenizer
+# The same work done in two ways
 
 
-def pair(here: Here, compare: Callable, **settings) -> dict:
-    """Run one comparison of `pairs` on an untrained model."""
-    model, tokenizer = _untrained(here.dense)
-    return compare(model.to(here.config.device), tokenizer, here.config, **settings)
+def samplers(here: Here) -> dict:
+    """Measure our sampler's speed, and compare its log-probs and tokens with others."""
+    (model, tokenizer), config = untrained(here.dense), here.config
+    model = model.to(config.device)
+    rows = Arithmetic().sample(config.prompts_per_rollout, seed=0)
+    prompts, limit = [row["prompt"] for row in rows], config.max_new_tokens
+    settings: dict = {"group_size": config.group_size, "max_new_tokens": limit}
+    figures = bench.sampler(model, tokenizer, here.repeats, prompts, **settings)
+    rollout = sample(model, tokenizer, prompts, **settings)
+    with torch.no_grad():
+        gap = (log_probs(model, rollout)[0] - rollout.logp).abs().max().item()
+    # At this temperature only the most likely token is drawn.
+    cold = sample(model, tokenizer, prompts, max_new_tokens=limit, temperature=1e-5)
+    encoded = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt")
+    greedy = model.generate(
+        **encoded.to(model.device), do_sample=False, max_new_tokens=limit
+    )[:, encoded["input_ids"].shape[1] :]
+    width = min(greedy.shape[1], cold.mask.shape[1])
+    same = (greedy[:, :width] == cold.tokens[:, :width])[cold.mask[:, :width].bool()]
+    return figures | {
+        "sampled against teacher-forced, largest |Δ log-prob|, nats": gap,
+        "greedy tokens that are generate's, share": same.double().mean().item(),
+    }
+
+
+def repeated(here: Here) -> dict:
+    """Compare a run with its repetition, and with one that was interrupted and resumed.
+
+    On a GPU a sum may depend on the order of threads.
+    """
+    (model, tokenizer), config = untrained(here.dense), here.config
+    fixed: dict = {"model": model, "tokenizer": tokenizer, "progress": False}
+    fixed |= {"task": Arithmetic(), "reward": odd_characters}
+    half = replace(config, rollouts=1)
+    with tempfile.TemporaryDirectory() as folder:
+        whole, again = (train("grpo", config=config, **fixed) for _ in range(2))
+        fixed["checkpoint_dir"] = folder
+        train("grpo", config=half, **fixed)
+        cut = train("grpo", config=config, resume=True, **fixed)
+    exact = config.device == "cpu"
+    promised = "the same bits" if exact else "the same dice; sums may round apart"
+    figures: dict = {"promised": promised}
+    for name, other in (("same seed", again), ("resumed", cut)):
+        weights = zip(whole.model.parameters(), other.model.parameters())
+        gaps = [(a - b).abs().max().item() for a, b in weights]
+        figures[f"{name}, same history"] = other == whole
+        figures[f"{name}, largest |Δ weight|"] = max(gaps)
+    return figures
+
+
+# All of it
+
+
+def by_steps(here: Here, part: Callable, readers: list) -> dict:
+    """Run a part with these decoders, or with `transformers`' own if none fits."""
+    with patch.object(sampling, "decoder_factories", readers):
+        return part(here)
 
 
 def parts(here: Here) -> dict[str, Callable]:
     """All parts by name, in their order."""
-    n, rows = here.repeats, here.config.prompts_per_rollout * here.config.group_size
+    rows = here.config.prompts_per_rollout * here.config.group_size
     grpo = partial(on_arithmetic, name="grpo", preset=here.dense)
-    rspo = partial(on_arithmetic, name="rspo", preset=here.moe, replay="R3")
+    rspo = partial(
+        on_arithmetic, name="rspo", preset=here.moe, replay="R3", dtype="bfloat16"
+    )
     stepping: dict[str, Callable] = {
         f"sampler, {rows:,} rows": partial(sampler, times=1),
         f"sampler, {8 * rows:,} rows": partial(sampler, times=8),
@@ -254,16 +300,11 @@ def parts(here: Here) -> dict[str, Callable]:
     every |= {
         "GRPO by TRL": by_trl,
         "GRPO, bfloat16": partial(grpo, dtype="bfloat16"),
-        "RSPO, R3, bfloat16": partial(rspo, dtype="bfloat16"),
-        "RSPO, R3, bfloat16, transformers' experts": partial(
-            rspo, dtype="bfloat16", cast=False
-        ),
+        "RSPO, R3, bfloat16": rspo,
+        "RSPO, R3, bfloat16, transformers' experts": partial(rspo, cast=False),
         f"GRPO to {GOAL:.2f}": to_goal,
-        "bfloat16 against float32": partial(pair, compare=pairs.precisions),
-        "sampler against generate": partial(pair, compare=pairs.samplers, repeats=n),
-        "update, prompts shared": partial(pair, compare=pairs.updates, repeats=n),
-        "update against TRL": partial(pair, compare=pairs.updates, repeats=n, trl=True),
-        "same seed and resumed": partial(pair, compare=pairs.repeated),
+        "sampler against generate": samplers,
+        "same seed and resumed": repeated,
     }
     return every | {
         f"{name}, {preset}": partial(brief, name=name, preset=preset)
@@ -273,7 +314,7 @@ def parts(here: Here) -> dict[str, Callable]:
     }
 
 
-def _measured(part: Callable, here: Here) -> dict:
+def figures_of(part: Callable, here: Here) -> dict:
     """Figures of a part, or its error if it raises or a figure is not finite."""
     cuda = here.config.device.startswith("cuda")
     try:
@@ -300,13 +341,11 @@ def gpu_check(
 ) -> dict:
     """Print each figure as it is measured, and write all of them to `out`.
 
-    `out` is written after each part, so that a crash loses only the current one.
-
-    If a part raises, its error is recorded. `tiny` tries the parts with the tiny
-    presets. Raises `UserError` before any work if there is no such device, if it is
-    the CPU without `tiny`, or if `out` cannot be written.
+    `out` is written after each part, so that a crash loses only the current one. If a
+    part raises, its error is recorded. `tiny` tries the parts with the tiny presets.
+    Raises `UserError` before any work if there is no such device, if it is the CPU
+    without `tiny`, or if `out` cannot be written.
     """
-    device = str(device)
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(
             "gpu-check measures a GPU, and torch sees no CUDA device on this machine: "
@@ -317,7 +356,7 @@ def gpu_check(
             "gpu-check on the CPU would say nothing about a GPU: give --tiny too, "
             "which tries its parts with the tiny presets"
         )
-    check_writable(out, "the measurements")
+    check_output(out, replaces=True)
     fast.use()
     captured.use()
     # A whole mini-batch of 32 fits on a GPU, so one pass is enough.
@@ -328,43 +367,35 @@ def gpu_check(
         config = replace(here.config, **few, minibatches=2)
         warming = {"skill_steps": 4, "habit_steps": 2}
         here = Here(config, "tiny", "tiny-moe", 1, warming=warming, patience=0.1)
-    here = here._replace(limits=machine.limits(device, *([2**20, 100] * tiny)))
-    start, figures = time.perf_counter(), {"machine": _show(_machine(here))}
+    start, figures = time.perf_counter(), {"machine": show(machine(device))}
     for name, part in parts(here).items():
         print(f"\n{name}")
         late = time.perf_counter() - start > LIMIT
         over = {"not measured": f"{LIMIT:.0f} seconds were over"}
-        figures[name] = _show(over if late else _measured(part, here))
+        figures[name] = show(over if late else figures_of(part, here))
         seconds = round(time.perf_counter() - start, 1)
         figures["machine"]["seconds in all"] = seconds
-        text = json.dumps(figures, indent=2, ensure_ascii=False) + "\n"
-        replace_file(out, text.encode())
+        write(out, json.dumps(figures, indent=2, ensure_ascii=False) + "\n")
     print(f"\n{table(figures)}\n{seconds} seconds in all; wrote {out}")
     return figures
 
 
 def table(figures: Mapping[str, Mapping]) -> str:
     """One row per timed part. An unknown figure is shown as –."""
-    lines = [f"{'':{WIDTH}}" + "".join(f"{name:>16}" for name in COLUMNS.values())]
+    lines = [f"{'':42}" + "".join(f"{name:>16}" for name in COLUMNS.values())]
     for name, part in figures.items():
         if "seconds per rollout" in part:
             cells = [part.get(column) for column in COLUMNS]
             shown = (f"{'–' if x is None else f'{x:,.4g}':>16}" for x in cells)
-            lines.append(f"{name:{WIDTH}}" + "".join(shown))
+            lines.append(f"{name:42}" + "".join(shown))
     return "\n".join(lines)
 
 
-def _machine(here: Here) -> dict[str, Any]:
-    device = here.config.device
+def machine(device: str) -> dict[str, Any]:
+    """The device and the versions."""
     found: dict = {}
     if device.startswith("cuda"):
         gpu = torch.cuda.get_device_properties(device)
         found = {"memory, MiB": round(gpu.total_memory / 2**20)}
         found["CUDA"], device = torch.version.cuda, gpu.name
-    return {
-        "device": device,
-        **found,
-        "memory, GB/s": float(f"{here.limits.bandwidth / 1e9:.4g}"),
-        "launch of a kernel, µs": float(f"{here.limits.launch * 1e6:.4g}"),
-        **provenance(),
-    }
+    return {"device": device, **found, **provenance()}

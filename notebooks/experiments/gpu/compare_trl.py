@@ -1,49 +1,43 @@
 """Time GRPO here and in TRL's GRPOTrainer: same model, data, settings and machine.
 
-The tiny model (a rollout of 128 with 4 updates), SmolLM2 (a rollout of 64 answers with
-2 updates), and the sampler against `model.generate`. Both sides take turns, so that a
-machine that slows down slows both. TRL is heavy and moves fast, so give it a virtual
-environment of its own:
+The tiny model (a rollout of 128 with 4 updates), or SmolLM2 (a rollout of 64 answers
+with 2 updates). Both sides take turns, so that a machine that slows down slows both.
+TRL is heavy and moves fast, so give it a virtual environment of its own:
 
     python -m venv .trl
     .trl/bin/pip install -e ".[real]" trl==1.16.0
     cd notebooks
     ../.trl/bin/python -m experiments.gpu.compare_trl              # the tiny model
     ../.trl/bin/python -m experiments.gpu.compare_trl smollm2      # `fetch` it first
-    ../.trl/bin/python -m experiments.gpu.compare_trl sampler --device cuda
 
-On a GPU our decode step is in a CUDA graph (see `captured`), theirs is transformers'.
-
-TRL computes layers again in the backward pass unless it is told not to, which saves
-memory and costs time. We do not, so here TRL does not either. Both sides have the same
-threads. A turn in which other processes kept cores busy is marked: TRL's went from 0.43
-to 10 s when its threads had to wait for another job's.
+`--device cuda`: our decode step is in a CUDA graph (see `captured`), theirs is
+transformers'. TRL computes layers again in the backward pass unless it is told not to,
+which saves memory and costs time. We do not, so here TRL does not either. Both sides
+have the same threads. A turn in which other processes kept cores busy is marked: TRL's
+went from 0.43 to 10 s when its threads had to wait for another job's.
 """
 
-import argparse
 import itertools
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 import torch
+import tyro
 from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from experiments import bench, real
-from experiments.gpu import captured, machine
-from refimpl import TrainConfig, evaluate, seeds, train, warm_start
+from experiments import bench
+from experiments.gpu import captured
+from refimpl import TrainConfig, evaluate, seeds, train
 from refimpl.loop import MAX_GRAD_NORM
 from refimpl.models import frozen_copy, one_thread
-from refimpl.pretrained import fast, logprobs
-from refimpl.pretrained.chat import Chat
-from refimpl.pretrained.loading import load
+from refimpl.pretrained import logprobs
 from refimpl.rewards import columns
-from refimpl.tasks import Arithmetic
 
 
 class Clock(TrainerCallback):
@@ -62,6 +56,7 @@ class Clock(TrainerCallback):
 
 
 def by_us(model, tokenizer, task, config: TrainConfig) -> tuple[list[float], object]:
+    """The seconds of each rollout but the first, and the trained model."""
     given = {"model": model, "tokenizer": tokenizer, "task": task, "progress": False}
     history = train("grpo", config=config, log_probs=logprobs.log_probs, **given)
     return history["step_time"][1:], history.model
@@ -119,95 +114,43 @@ def by_trl(
     return clock.per_rollout(config.minibatches), trainer.model
 
 
-def in_turn(repeats: int, model, *given) -> list:
-    """Print the median seconds of both. Returns the models of the last turn."""
-    seconds: dict = {by_us: [], by_trl: []}
-    marked = 0
-    for turn in range(repeats):
-        models = []
-        for work, taken in seconds.items():
-            since = machine.load()
-            with one_thread(model):
-                result, trained = work(model, *given)
-                threads = torch.get_num_threads()
-            busy = machine.disturbed(machine.others(since))
-            marked += bool(busy)
-            taken += result
-            models.append(trained)
-            each = ", ".join(f"{s:.3f}" for s in result)
-            print(f"turn {turn + 1}, {work.__name__}, threads {threads}: {each} s")
-            if busy:
-                print(f"    {busy}", flush=True)
-    ours, theirs = (statistics.median(taken) for taken in seconds.values())
-    print("gradient checkpointing: off on both sides")
-    print(f"refimpl  {ours:.3f} s per rollout, median of {len(seconds[by_us])}")
-    print(f"TRL      {theirs:.3f} s per rollout, median of {len(seconds[by_trl])}")
-    print(f"refimpl is {theirs / ours:.1f} times as fast")
-    if marked:
-        print(
-            f"warning: in {marked} of {2 * repeats} turns this process was not, or not "
-            "known to be, alone on the machine: measure again when it is",
-            file=sys.stderr,
-        )
-    return models
-
-
-def tiny(arguments) -> None:
-    model, tokenizer, _ = warm_start()
-    config = TrainConfig(rollouts=12, device=arguments.device)
-    given = model, tokenizer, Arithmetic(), config
-    models = in_turn(arguments.repeats, *given)
-    for name, trained in zip(("refimpl", "TRL"), models):
-        print(f"{name}: accuracy {evaluate(trained, tokenizer):.2f}")
-
-
-def smollm2(arguments) -> None:
-    """Time the second rollout of each turn, since the first includes set-up.
-
-    On chapter 13's task and system message. Both sides take a mini-batch in one pass.
-    """
-    model, tokenizer = load(real.MODEL)
-    usual = real.GENTLE
-    size = usual.prompts_per_rollout * usual.group_size // usual.minibatches
-    few: dict = {"rollouts": 2, "eval_problems": 1, "eval_samples": 1}
-    config = replace(usual, **few, micro_batch_size=size, device=arguments.device)
-    task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
-    given = model, tokenizer, task, config
-    in_turn(arguments.repeats, *given)
-    if arguments.device == "cpu":
-        needed = {"products, attention, drawing, optimiser": bench.NEEDED}
-        for what, operators in (needed | {"all operators": "^aten::"}).items():
-            share = bench.share_needed(lambda: by_us(*given), operators)
-            print(f"share of {what}, refimpl: {share:.2f}")
-
-
-def sampler(arguments) -> None:
-    """Time batches of 32 answers, as in training and with different prompts."""
-    model, tokenizer = load(real.MODEL)
-    model = model.to(arguments.device)
-    task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
-    prompts = [row["prompt"] for row in task.sample(32, seed=0)]
-    for different, tokens in itertools.product((4, 32), (12, 48)):
-        group = 32 // different
-        print(f"{different} prompts, {group} answers each, of at most {tokens} tokens")
-        given = arguments.repeats, prompts[:different], group, tokens
-        since = machine.load()
-        bench._show(bench.sampler(model, tokenizer, *given))
-        busy = machine.disturbed(machine.others(since))
-        print(f"    threads {torch.get_num_threads()}. {busy}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    works = {work.__name__: work for work in (tiny, smollm2, sampler)}
-    parser.add_argument("what", nargs="?", choices=works, default="tiny")
-    parser.add_argument("--repeats", type=int, default=3, help="turns of each side")
-    parser.add_argument("--device", default="cpu")
-    arguments = parser.parse_args()
-    fast.use()
+def main(
+    what: tyro.conf.Positional[Literal["tiny", "smollm2"]] = "tiny",
+    repeats: int = 3,
+    device: str = "cpu",
+) -> None:
+    """Print the seconds of both sides, turn by turn, and their medians."""
     captured.use()  # where the model is on a GPU
-    works[arguments.what](arguments)
+    model, tokenizer, task, config, _ = bench.world(what)
+    config = replace(config, rollouts=12, eval_every=12, device=device)
+    if what == "smollm2":  # both sides take a mini-batch in one pass
+        size = config.prompts_per_rollout * config.group_size // config.minibatches
+        few: dict = {"rollouts": 2, "eval_problems": 1, "eval_samples": 1}
+        config = replace(config, **few, eval_every=2, micro_batch_size=size)
+    given = model, tokenizer, task, config
+    taken: dict[Callable, list[float]] = {by_us: [], by_trl: []}
+    for turn, work in itertools.product(range(repeats), taken):
+        since = bench.busy()
+        with one_thread(model):
+            seconds, trained = work(*given)
+            threads = torch.get_num_threads()
+        taken[work] += seconds
+        each = ", ".join(f"{s:.3f}" for s in seconds)
+        print(f"turn {turn + 1}, {work.__name__}, threads {threads}: {each} s")
+        other = bench.others(since)
+        if other is None or other > 0.1:
+            print(f"    NOT ALONE: other work took {other} cores", flush=True)
+        if what == "tiny":
+            print(f"    accuracy {evaluate(trained, tokenizer):.2f}")
+    ours, theirs = map(statistics.median, taken.values())
+    print(f"median seconds per rollout: refimpl {ours:.3f}, TRL {theirs:.3f}")
+    print(f"refimpl is {theirs / ours:.1f} times as fast")
+    if what == "smollm2" and device == "cpu":
+        needed = {"products, attention, drawing, optimiser": bench.NEEDED}
+        for name, operators in (needed | {"all operators": "^aten::"}).items():
+            share = bench.share_needed(lambda: by_us(*given), operators)
+            print(f"share of {name}, refimpl: {share:.2f}")
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)

@@ -1,8 +1,6 @@
-"""The guide's bars: where the time of a rollout goes, before and after.
+"""The guide's bars: where the time of a rollout went, before and after.
 
-    python -m experiments.gpu.profile figures/data/profile_after.json
-
-and the same, with `notebooks/experiments` of now, in a checkout of the commit before.
+The profiles were measured once, and are stored in `figures/data`.
 """
 
 import json
