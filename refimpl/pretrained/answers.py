@@ -55,8 +55,11 @@ def extracted(completion: str, answer: Any, how: Extract = "whole") -> str:
     around = notation.STOPS
     if len(reference.split()) == 1 and text.split():
         last, around = text.split()[-1], around + notation.BRACKETS
-    elif leads := [*notation.LEAD.finditer(last)]:
-        last = last[leads[-1].end() :]
+    else:  # a lead such as `is`, unless the reference has it
+        leads = [
+            m for m in notation.LEAD.finditer(last) if m[0].strip() not in reference
+        ]
+        last = last[leads[-1].end() if leads else 0 :]
     return last.strip("".join({*around} - {reference[:1], reference[-1:]}))
 
 

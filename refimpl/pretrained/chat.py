@@ -103,9 +103,8 @@ class Chat:
             text = self.tokenizer.apply_chat_template(messages, **self.switches | own)
         except Exception as error:  # whatever a template raises
             reason = " ".join(str(error).split())
-            system = "" if self.system is None else " (with a system message)"
             raise UserError(
-                f"the tokenizer's chat template cannot be used{system}: {reason}"
+                f"the tokenizer's chat template cannot be used: {reason}"
             ) from error
         return str(text)
 

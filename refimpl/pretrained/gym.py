@@ -188,7 +188,7 @@ class ReasoningGym:
         )
 
     def _entries(self, start: int, n: int) -> Iterator[dict]:
-        """Generate n problems; the global random generators stay unchanged."""
+        """Generate n problems."""
         for first in range(start, start + n, CHUNK):
             dataset = None
             for index in range(min(CHUNK, start + n - first)):
@@ -252,10 +252,7 @@ def settings(name: str) -> dict[str, Any]:
 
 
 def from_texts(name: str, pairs: dict[str, str]) -> ReasoningGym:
-    """Make the task with settings from a command line; a list is written as `a,b,c`.
-
-    Raises `UserError` as `ReasoningGym` does, and if a text does not fit its type.
-    """
+    """Make the task with settings from a command line; a list is written as `a,b,c`."""
     _check_name(name, scorer=answers.contains_answer)
     kinds = settings(name) | COMMON
     refuse_unknown(f"reasoning-gym's {name}", pairs, kinds)
@@ -293,11 +290,7 @@ def _datasets() -> dict[str, tuple]:
 
 @contextlib.contextmanager
 def _generators_kept() -> Iterator[None]:
-    """Restore the global random generators and the `Decimal` context afterwards.
-
-    Some datasets seed the generators (pool_matrix), or set the precision of every later
-    `Decimal` (decimal_arithmetic).
-    """
+    """Restore the global generators and `Decimal` context; some datasets set them."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         with decimal.localcontext():

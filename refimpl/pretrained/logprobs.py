@@ -37,8 +37,7 @@ def log_probs(
     """Like `refimpl.log_probs`, but reads each group's prompt once if that saves time.
 
     `share_prompts`: True always, False never, None if packed rows are much shorter
-    (`sharing.pays`) and the model supports them (tested once). Raises `UserError` if it
-    is True and the model does not support packed rows.
+    (`sharing.pays`) and the model supports them (tested once).
     """
     if share_prompts is None:
         share_prompts = sharing.pays(rollout) and shares(model)
@@ -104,17 +103,14 @@ def _by_slices(model, states: Tensor, rollout: Rollout, temperature: float):
 def checkpointed(model: Model) -> Iterator[None]:
     """Inside the block, layers store no activations; `backward` computes them again.
 
-    This trades time for memory: only the input of each layer is stored, (B, L, d), at
-    the cost of one more forward pass. The gradient is the same. Unlike the switch in
-    `transformers`, it also works in eval mode, where there is no dropout. Raises
-    `UserError` if the model has no layers that support it.
+    Only the input of each layer is stored, (B, L, d), at the cost of one more forward
+    pass. Unlike the switch in `transformers`, it also works in eval mode.
     """
     layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
     if not layers:
         raise UserError(
-            f"recomputed: {type(model).__name__} has no layers that "
-            "can be computed again (transformers' GradientCheckpointingLayer); leave "
-            "it off"
+            f"recomputed: {type(model).__name__} has no layers that can be computed "
+            "again (transformers' GradientCheckpointingLayer); leave it off"
         )
     forwards = [vars(layer).get("forward") for layer in layers]
     for layer in layers:
@@ -134,11 +130,7 @@ def checkpointed(model: Model) -> Iterator[None]:
 
 
 def recomputed(read: Callable = log_probs) -> Callable:
-    """Make a `read` for `train(log_probs=…)` whose layers are computed again.
-
-    The result raises `UserError` if `checkpointed` does, and for a mixture of experts,
-    because `backward` would choose the experts a second time.
-    """
+    """Make a `read` for `train(log_probs=…)` whose layers are computed again."""
 
     @functools.wraps(read)
     def again(model: Model, rollout: Rollout, temperature: float = 1.0):

@@ -28,19 +28,13 @@ def lora(
 
         W x  →  W x + (alpha / r) B A x,      A (r, in), B (out, r) = 0 at first
 
-    LoRA (2106.09685). Only A and B are trained. At the start the model computes the
-    same function as before, and it always does with the adapter turned off. There is no
-    dropout. The frozen weights share the memory of `model`; `model` itself and the
-    global random generator stay unchanged.
+    LoRA (2106.09685). Only A and B are trained; `seed` decides A. At the start the
+    model computes the same function as before. There is no dropout. The frozen weights
+    share the memory of `model`, which stays unchanged.
 
-    **Arguments:**
-
-    - `target_modules`: names of linear layers, as a list or with commas (`"q_proj,
-      v_proj"`); `"all-linear"`: all of them except the output layer.
-    - `seed`: decides A.
-
-    Raises `UserError` if a named layer does not exist, if `model` already has an
-    adapter, or if `peft` is missing.
+    `target_modules` are names of linear layers, as a list or with commas (`"q_proj,
+    v_proj"`); `"all-linear"` takes all of them except the output layer. Raises
+    `UserError` if there is no such layer, or if `model` already has an adapter.
     """
     peft = needed("peft")
     if hasattr(model, "peft_config"):

@@ -3,7 +3,7 @@
     print(table(memory(AutoConfig.from_pretrained(folder), group_size=8, r=16)))
 
 The estimate counts the tensors of a run in their real sizes, and adds a share for the
-allocator's reserve. A layer stores only the activations that `backward` needs. These
+allocator. A layer stores only the activations that `backward` needs. These
 are, in numbers per token:
 
     4 f            gate, SiLU(gate), up, their product        f: intermediate_size
@@ -49,8 +49,6 @@ def memory(
     the size of one number in bytes. The memory of sampling is added to that of an
     update, because an allocator seldom frees memory in between. The rest of the process
     (Python and torch, about 0.4 GB) is not included.
-
-    Raises `AttributeError` if the configuration is not of Llama's family.
     """
     d, f, heads = (
         config.hidden_size,

@@ -19,9 +19,6 @@ class Sum:
     means of the components without weights. By default every weight is 1. A component
     that returns None for an answer counts neither in this answer's sum nor in the
     component's mean.
-
-    Raises `UserError` if a component is not a function, if a name is not a text of one
-    line, or if there is not one finite weight per component.
     """
 
     components: dict[str, Callable]
@@ -59,10 +56,7 @@ class Sum:
         return scored(self, prompts, completions, columns)[0]
 
     def total(self, parts: dict[str, list[float]]) -> list[float]:
-        """Compute Σ weight · component per answer; a NaN counts as 0.
-
-        Raises `UserError` if every component is NaN for an answer.
-        """
+        """Compute Σ weight · component per answer; a NaN counts as 0."""
         rows = [*zip(*parts.values(), strict=True)]
         for place, row in enumerate(rows):
             if all(map(math.isnan, row)):

@@ -77,7 +77,7 @@ def test_rows_and_all_else_are_the_tasks_but_for_the_prompt():
     ("template", "system", "sentence"),
     [
         (None, None, r"question ends and the answer begins.*--no-ch"),
-        (NO_SYSTEM, "12", r"\(with a system message\): no system"),
+        (NO_SYSTEM, "12", "cannot be used: no system"),
         (TEMPLATE, 3, "system must be text or None, got 3"),
     ],
 )
