@@ -57,6 +57,7 @@ from refimpl.validation import annotations
 from tests.worlds import PROMPTS, SMALL, TOKENIZER, fixed_noise, random_model
 
 NAN, INF = math.nan, math.inf
+GRPO = ALGORITHMS["grpo"]
 
 
 def refused(names: str, call: Callable, *args, **given) -> None:
@@ -136,7 +137,7 @@ DOORS: dict[str, tuple[Callable, dict[str, Any]]] = {
     "evaluate": (rl.evaluate, ASKED),
     "mean_at": (mean_at, SCORES),
     "pass_at": (pass_at, {**SCORES, "k": 2}),
-    "policy_loss": (ALGORITHMS["grpo"].policy_loss, BATCH),  # one code for all of them
+    "policy_loss": (GRPO.policy_loss, BATCH),  # one code for all of them
     "from_gate": (rl.from_gate, {"gate": torch.mul}),
     "curve": (rl.curve, RATIOS),
     "build": (build, {"preset": "tiny", "tokenizer": TOKENIZER}),
@@ -222,36 +223,42 @@ def test_a_hyperparameter(algorithm):
 
 # What no type says
 
-TOGETHER: dict[str, list[dict[str, Any]]] = {
-    "prompts 7": [{"prompts_per_rollout": 7}],
-    "learning_rate": [{"learning_rate": 2.0}],
-    "max_length max_new_tokens": [{"max_length": 3, "max_new_tokens": 9}],
-    "detach_shift router_shift": [{"detach_shift": False}],
-    "gamma critic": [{"gamma": 0.9}],
-    "kl_in beta": [{"kl_in": "reward"}],
-    "kl_estimator KL": [
-        {"kl_estimator": "k2"},
-        {"kl_estimator": "k2", "kl_in": "reward", "beta": 0.1},
-    ],
-    "epsilon epsilon_low": [{"hyperparameters": {"epsilon": 0.1, "epsilon_low": 1}}],
-    "rollout_dtype": [{"rollout_dtype": "float64"}],
-    "replay 'R3'": [{"trust_sampler": True, "replay": "R2"}],
-    "normaliser 'token_mean'": [{"normaliser": "token_meam"}],
-    "grpo group_size": [{"group_size": 1}],
-    "allow_on_policy=True": [{"minibatches": 1}],
-    "router_shift correct=True": [{"algorithm": "reinforce", "router_shift": True}],
-    "'epsilon'": [{"hyperparameters": {"epsilom": 0.2}}, {"epsilon": 0.1}],
-    "'rollouts'": [{"rolouts": 3}],
-    "dynamic_sampling group_size": [
-        {"algorithm": "ppo", "group_size": 1, "dynamic_sampling": True}
-    ],
+TOGETHER = """
+prompts 7 | prompts_per_rollout=7
+learning_rate | learning_rate=2
+max_length max_new_tokens | normaliser=constant max_length=3 max_new_tokens=9
+detach_shift router_shift | detach_shift=False
+gamma critic | gamma=0.9
+kl_in beta | kl_in=reward
+kl_estimator KL | kl_estimator=k2
+kl_estimator KL | kl_estimator=k2 kl_in=reward beta=0.1
+epsilon epsilon_low | epsilon=0.1 epsilon_low=1
+int8 float64 | rollout_dtype=int8 dtype=float64
+replay 'R3' | trust_sampler=True replay=R2
+grpo group_size | group_size=1
+allow_on_policy=True | minibatches=1
+"""
+UNKNOWN: dict[str, dict[str, Any]] = {
+    "rollout_dtype": {"rollout_dtype": "float64"},
+    "normaliser 'token_mean'": {"normaliser": "token_meam"},
+    "'epsilon'": {"hyperparameters": {"epsilom": 0.2}},
+    "'epsilon' hyperparameters": {"epsilon": 0.1},
+    "'rollouts'": {"rolouts": 3},
+    "router_shift correct=True": {"algorithm": "reinforce", "router_shift": True},
+    "dynamic_sampling group_size": {
+        "algorithm": "ppo",
+        "group_size": 1,
+        "dynamic_sampling": True,
+    },
 }
 
 
 def test_settings_that_do_not_go_together():
-    for names, cases in TOGETHER.items():
-        for given in cases:
-            refused(names, configured, **given)
+    for line in TOGETHER.strip().splitlines():
+        names, _, words = line.partition(" | ")
+        refused(names, lambda *w: configured(**parse_settings(GRPO, w)), *words.split())
+    for names, given in UNKNOWN.items():
+        refused(names, configured, **given)
     refused("min_terms max_terms", Arithmetic, min_terms=4, max_terms=3)
     refused("min_items max_items", Sorting, min_items=5, max_items=4)
     for mix in ((0.5, 0.5), (0.9, 0.9, 0.9), (NAN, 0.5, 0.5), (-0.5, 1.0, 0.5)):
@@ -329,7 +336,7 @@ def test_training_is_refused_before_work_starts(monkeypatch):
         for given in cases:
             at("train", names, **given)
     for part in ("advantages", "objective", "normaliser"):
-        refused(part, replace, ALGORITHMS["grpo"], **{part: 1})
+        refused(part, replace, GRPO, **{part: 1})
 
 
 READ = rl.log_probs
@@ -349,7 +356,7 @@ def each(name, *values, **more):
 
 
 def mine(**changed):
-    return {"algorithm": replace(ALGORITHMS["grpo"], name="mine", **changed)}
+    return {"algorithm": replace(GRPO, name="mine", **changed)}
 
 
 HANDED_IN: dict[str, list[dict[str, Any]]] = {
@@ -467,7 +474,7 @@ def test_sampling_and_measuring():
 
 # What a formula cannot compute, or would compute silently from something else
 
-GRPO, A, N = ALGORITHMS["grpo"], rl.advantages, rl.normalisers
+A, N = rl.advantages, rl.normalisers
 OLD, MASK, WEIGHT = BATCH["old_logp"], BATCH["mask"], BATCH["weight"]
 FOUR, PAIRS, ONES = tensor([1.0, 0.0, 1.0, 0.5]), tensor([0, 0, 1, 1]), torch.ones(4, 3)
 LONELY = rl.Scored(FOUR, tensor([0, 0, 0, 7]))
@@ -650,7 +657,7 @@ dtype=bfloat16 dtype=float64 allow_on_policy=True schedule=cosine""".split()
 
 def trained(pair: tuple[str, str]) -> None:
     given = asdict(SMALL) | {"rollouts": 1, "max_new_tokens": 8}
-    config = TrainConfig(**given | parse_settings(ALGORITHMS["grpo"], pair))
+    config = TrainConfig(**given | parse_settings(GRPO, pair))
     rl.train("grpo", config=config, **PAIR, reward=fixed_noise, progress=False)
 
 

@@ -4,7 +4,7 @@ Besides the course's algorithms there are gates that nobody published. Each take
 property away from a method, or adds one, to find out which property has the effect.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from refimpl import corrections, logprobs
 from refimpl.algorithms import Algorithm, from_gate, get
 from refimpl.config import TrainConfig
 from refimpl.rollout import Rollout
+from refimpl.validation import UserError, nearest
 
 
 def _soft(r, tau: float):
@@ -133,6 +134,16 @@ GATES: dict[str, Callable[..., Callable]] = {
     "one_sided_if_shared": OneSidedIfShared,
     "bad_weighted": bad_weighted,
 }
+
+
+def check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Raise `UserError` on the first name that is not known."""
+    for name in names:
+        if name not in (every := list(known)):
+            raise UserError(
+                f"unknown {what} {name!r}{nearest(str(name), every)}; one of: "
+                f"{', '.join(every)}"
+            )
 
 
 def corrected(settings: Mapping[str, Any]) -> dict[str, Any]:

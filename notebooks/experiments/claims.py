@@ -5,7 +5,7 @@ matter before it is run. Its parts, and the rule that judges it, are in `effects
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -53,6 +53,11 @@ def _pair(
     """An arm against another in one cell."""
     one, other = (_cell(arm, updates, rate, **cell) for arm in arms)
     return Contrast(outcome, one, other, scale)
+
+
+def _sweeps(arms: Sequence[str], updates: int, **where: Any) -> tuple[Cell, ...]:
+    """Every rate of these arms; see `sweep`."""
+    return tuple(c for arm in arms for c in sweep(arm, updates, **where).values())
 
 
 Premise = Callable[[pd.DataFrame], str]
@@ -119,14 +124,8 @@ WITHOUT = {
     "overlong punishment": _cell("DAPO", 4, dynamic_sampling=True),
 }
 DAPO, GRPO = _cell("DAPO", 4, **WHOLE_DAPO), _cell("GRPO", 4)
-TOKEN_MEAN = _cell("GRPO", 4, normaliser="token_mean")
 WIDE = ("GMPO", "GRPO (0.67, 1.49)")
 """Methods with clips of one width."""
-
-
-def _moe(arm: str, control: str, rate: float = 6e-4, **changed: Any) -> Contrast:
-    """The reward of an arm against another's on a mixture of experts."""
-    return _pair("reward", (arm, control), 16, rate, world="moe", **changed)
 
 
 def _against_grpo(outcome: str, rate: float) -> Contrast:
@@ -200,12 +199,7 @@ CLAIMS = (
         _pair("entropy", ("DAPO", "DAPO 0.20"), 16, 1e-4, "log2"),
         "log2 of entropy, nats",
         smallest=math.log2(1.2),
-        others={
-            "ε_high 0.40": _pair(
-                "entropy", ("DAPO 0.40", "DAPO 0.20"), 16, 1e-4, "log2"
-            ),
-            "reward": _pair("reward", ("DAPO", "DAPO 0.20"), 16, 1e-4),
-        },
+        also=(_cell("DAPO 0.40", 16, 1e-4),),
     ),
     Claim(
         2,
@@ -230,21 +224,17 @@ CLAIMS = (
         seeds=2,
         sign=-1,
         premise=_reached("95", DAPO, GRPO),
-        others={
-            f"without {part}": Contrast("samples_95", DAPO, cell, "log2")
-            for part, cell in WITHOUT.items()
-        },
+        also=tuple(WITHOUT.values()),
     ),
     Claim(
         4,
         "The mean over responses lets answers grow",
         "Are answers longer at the end under 1/|o| than under the mean over tokens?",
         "DAPO (2503.14476), §3.3, Fig. 4",
-        Contrast("length", GRPO, TOKEN_MEAN),
+        Contrast("length", GRPO, _cell("GRPO", 4, normaliser="token_mean")),
         "tokens",
         smallest=1.0,
         seeds=2,
-        others={"entropy": Contrast("entropy", GRPO, TOKEN_MEAN, "log2")},
     ),
     Claim(
         5,
@@ -255,16 +245,10 @@ CLAIMS = (
         "tokens",
         smallest=1.0,
         sign=-1,
-        others={
-            "1/|o| alone": Contrast(
-                "wrong_length", _cell("GRPO", 4, normaliser="constant"), GRPO
-            ),
-            "the std alone": Contrast(
-                "wrong_length",
-                _cell("Dr. GRPO", 4, normaliser="seq_mean_token_mean"),
-                GRPO,
-            ),
-        },
+        also=(
+            _cell("GRPO", 4, normaliser="constant"),
+            _cell("Dr. GRPO", 4, normaliser="seq_mean_token_mean"),
+        ),
     ),
     Claim(
         6,
@@ -288,15 +272,11 @@ CLAIMS = (
         "reward",
         smallest=0.03,
         premise=GRPO_FALLS,
-        others={
-            "routers at 30 times the rate": _moe(
-                "GRPO + R2", "GRPO", 2e-4, router_rate=30.0
-            ),
-            "at the others' rate, 6e-4": _moe("GRPO + R2", "GRPO"),
-            "GSPO instead of GRPO": Contrast(
-                "reward", _on_moe("GSPO 0.03", 2e-4, **FAST), MOVED
-            ),
-        },
+        also=(
+            *(_on_moe(arm, 2e-4, router_rate=30.0) for arm in ("GRPO + R2", "GRPO")),
+            *(_on_moe(arm) for arm in ("GRPO + R2", "GRPO")),
+            _on_moe("GSPO 0.03", 2e-4, **FAST),
+        ),
     ),
     Claim(
         8,
@@ -307,13 +287,7 @@ CLAIMS = (
         "reward",
         smallest=0.03,
         premise=_grpo_loses,
-        others={
-            "GSPO": _trusting("GSPO 3e-4"),
-            "GRPO": _trusting("GRPO"),
-            "int8 weights": Swap(
-                _trusting("GSPO 3e-4", "int8"), _trusting("GRPO", "int8")
-            ),
-        },
+        also=(*_trusting("GSPO 3e-4", "int8").cells, *_trusting("GRPO", "int8").cells),
     ),
     Claim(
         9,
@@ -337,7 +311,6 @@ CLAIMS = (
         smallest=math.log2(1.2),
         seeds=2,
         sign=-1,
-        others={"entropy": _pair("entropy", WIDE, 16, 6e-4, "log2")},
     ),
     Claim(
         11,
@@ -348,23 +321,23 @@ CLAIMS = (
         "log2 of the KL",
         smallest=0.5,
         sign=-1,
-        others={
-            "int8 weights": _replaying(rollout_dtype="int8"),
-            "noise 0.2 on the router logits": _replaying(router_noise=0.2),
-            "A/A: R3 against R2": _moe("GRPO + R3", "GRPO + R2"),
-        },
+        also=(
+            *_replaying(rollout_dtype="int8").cells,
+            *_replaying(router_noise=0.2).cells,
+            *(_on_moe(arm) for arm in ("GRPO + R3", "GRPO + R2")),
+        ),
     ),
     Claim(
         12,
         "RSPO beats GMPO on a MoE",
         "Is its reward higher than GMPO's?",
         "RSPO (2510.23027)",
-        _moe("RSPO", "GMPO"),
+        _pair("reward", ("RSPO", "GMPO"), 16, 6e-4, world="moe"),
         "reward",
         smallest=0.007,
         decides="nothing within reach: two names of one algorithm differ here by up "
         "to 0.085, twelve times what is claimed",
-        others={f"against {arm}": _moe("RSPO", arm) for arm in ("GSPO 0.03", "GRPO")},
+        also=(_on_moe("GSPO 0.03"), _on_moe("GRPO")),
     ),
     Claim(
         13,
@@ -374,7 +347,7 @@ CLAIMS = (
         Breaking("SAPO 1.0", "GSPO 0.03", 16),
         "octaves of the rate",
         smallest=0.5,
-        others={"against GRPO": Breaking("SAPO 1.0", "GRPO", 16)},
+        also=_sweeps(("GRPO",), 16),
         seeds=2,
     ),
     Claim(
@@ -399,10 +372,7 @@ CLAIMS = (
         "share of responses",
         smallest=0.1,
         seeds=2,
-        others={
-            "K = 16": Mean("within_small", _cell("SAPO 1.0", 16), less=0.5),
-            "on a MoE": Mean("within_small", _on_moe("SAPO 1.0", 2e-4), less=0.5),
-        },
+        also=(_cell("SAPO 1.0", 16), _on_moe("SAPO 1.0", 2e-4)),
     ),
     Claim(
         16,
@@ -414,10 +384,6 @@ CLAIMS = (
         smallest=0.03,
         seeds=2,
         premise=ROOM_TO_RISE,
-        others={
-            what: Mean(f"{what} gained", SIXTY_FOUR)
-            for what in ("pass@1", "pass@8", "pass@64", "maj@8")
-        },
     ),
     Claim(
         17,
@@ -431,7 +397,6 @@ CLAIMS = (
         premise=MASK_ACTS,
         starts=TEN,
         decides="ten more starts, 80 runs, about 0.2 core-hours",
-        others={"reward": Contrast("reward", _threshold(0.1), _threshold(0.2))},
     ),
 )
 PAPERS = CLAIMS[:16]
@@ -447,12 +412,7 @@ SECOND = (
         seeds=2,
         starts=TEN,
         decides="about a hundred starts, 400 runs, about 2 core-hours",
-        others={
-            "ε_high 0.40": Contrast(
-                "entropy", _rare("DAPO 0.40"), _rare("DAPO 0.20"), "log2"
-            ),
-            "reward": Contrast("reward", _rare("DAPO"), _rare("DAPO 0.20")),
-        },
+        also=(_rare("DAPO 0.40"),),
     ),
     Claim(
         "2b",
@@ -465,12 +425,6 @@ SECOND = (
         sign=-1,
         premise=_reached("95", DAPO, WITHOUT["dynamic sampling"]),
         decides="claim 2 asks it of ten starts",
-        others={
-            "answers sampled": Contrast(
-                "samples_95", DAPO, WITHOUT["dynamic sampling"], "log2"
-            ),
-            "to 0.8": Contrast("to_80", DAPO, WITHOUT["dynamic sampling"], "log2"),
-        },
     ),
     replace(
         _OF[3],
@@ -480,7 +434,7 @@ SECOND = (
         effect=Contrast("to_95", DAPO, GRPO, "log2"),
         unit="log2 of rollouts to 0.95",
         seeds=SEEDS,
-        others={},
+        also=(),
     ),
     Claim(
         "6b",
@@ -502,10 +456,11 @@ SECOND = (
         sign=-1,
         premise=_reached("80", *_against_grpo("to_80", 4e-4).cells),
         decides="claim 6 asks it of ten starts",
-        others={
-            "at half the rate": _against_grpo("to_80", 2e-4),
-            "at twice the rate": _against_grpo("to_80", 8e-4),
-        },
+        also=tuple(
+            _cell(arm, 4, rate)
+            for arm in ("GSPO 3e-4", "GRPO")
+            for rate in (2e-4, 8e-4)
+        ),
     ),
     replace(
         _OF[10],
@@ -516,7 +471,6 @@ SECOND = (
         seeds=SEEDS,
         starts=TEN,
         decides="ten more starts, 80 runs of three rollouts, under 0.1 core-hours",
-        others={},
     ),
     replace(
         _OF[13],
@@ -526,7 +480,7 @@ SECOND = (
         seeds=1,
         starts=TWENTY,
         decides="a second seed of each of the twenty starts, about 0.6 core-hours",
-        others={},
+        also=(),
     ),
     replace(
         _OF[15],
@@ -535,7 +489,7 @@ SECOND = (
         effect=Mean("within_small", _cell("SAPO 1.0", 16, world="sorting"), less=0.5),
         seeds=1,
         decides="ten starts, 5 more runs, about 0.1 core-hours",
-        others={},
+        also=(),
     ),
     replace(
         _OF[15],
@@ -545,7 +499,7 @@ SECOND = (
         seeds=1,
         starts=FIVE,
         decides="ten starts, 5 more runs, under 0.1 core-hours",
-        others={},
+        also=(),
     ),
     replace(
         _OF[14],
@@ -556,12 +510,9 @@ SECOND = (
         seeds=SEEDS,
         starts=OLD,
         decides="nothing: at this rate all widths learn alike",
-        others={
-            "1.05 against 0.95": _pair(
-                "reward", ("SAPO 1.0", "SAPO 1.0, reversed"), 16
-            ),
-            "1.05 against 1.0": _pair("reward", ("SAPO 1.0", "SAPO 1.0, equal"), 16),
-        },
+        also=tuple(
+            _cell(f"SAPO 1.0{order}", 16) for order in ("", ", reversed", ", equal")
+        ),
     ),
     replace(
         _OF[17],
@@ -570,14 +521,7 @@ SECOND = (
         seeds=2,
         starts=OLD,
         decides="claim 17, from ten starts that everybody has",
-        others={
-            "no mask against 0.2": Contrast(
-                "to_80", _threshold(1.0), _threshold(0.2), "log2"
-            ),
-            "no mask against 0.2, reward": Contrast(
-                "reward", _threshold(1.0), _threshold(0.2)
-            ),
-        },
+        also=(_threshold(1.0),),
     ),
 )
 """Second outcomes of claims. Each has a verdict of its own, and is not counted among
@@ -611,7 +555,8 @@ BREAKING = (
     "two-sided clip",
 )
 """The methods of the central figure, which are compared with GRPO."""
-SOFT = ("4.4", "8.8", "17.6")
+SOFT, OTHER = ("one-sided", "SAPO"), ("half open", "bad at ½", "bad at 0")
+GATES = ("one-sided 8.8", "SAPO 8.8", "two-sided clip")
 BAD_GATES = ("SAPO 8.8, neg ½", "SAPO 8.8, neg 2")
 LOSING = (
     *("PPO", "Dr. GRPO"),
@@ -628,99 +573,62 @@ NOISY = ("GSPO 0.03", "GRPO + R3", "GRPO + TIS", "GRPO + R3 + TIS")
 STUDIES = {
     "breaking": Study(
         "At which learning rate does each method break?",
-        {
-            f"{arm}, K = {updates}": Breaking(arm, "GRPO", updates)
+        tuple(
+            cell
             for updates in UPDATES
-            for arm in BREAKING
-        },
+            for cell in _sweeps(("GRPO", *BREAKING), updates)
+        ),
     ),
     "finding": Study(
         "Is it one-sidedness that keeps a skill under stale updates?",
-        {
-            **{
-                f"soft, τ = {tau}": Breaking(f"one-sided {tau}", f"SAPO {tau}", 16)
-                for tau in SOFT
-            },
-            "hard": Breaking("GRPO", "two-sided clip", 16),
-            **{
-                arm: Breaking(arm, "SAPO 8.8", 16)
-                for arm in (
-                    "SAPO 8.8, half open",
-                    "SAPO 8.8, bad at ½",
-                    "SAPO 8.8, bad at 0",
-                )
-            },
-            "SGD, soft": Breaking("one-sided 8.8", "SAPO 8.8", 16, optimizer="sgd"),
-            "SGD, hard": Breaking("GRPO", "two-sided clip", 16, optimizer="sgd"),
-            "shared tokens": _pair("shared", ("one-sided 8.8", "SAPO 8.8"), 16, 4e-4),
-        },
+        (
+            *_sweeps(("GRPO", *GATES), 16),
+            *_sweeps(("GRPO", *GATES), 16, optimizer="sgd"),
+            *_sweeps([f"{gate} {tau}" for gate in SOFT for tau in (4.4, 17.6)], 16),
+            *_sweeps([f"SAPO 8.8, {gate}" for gate in OTHER], 16),
+        ),
     ),
     "stale": Study(
         "What is left of accuracy after stale updates, K = 16?",
-        {
-            **{
-                f"{arm}, hard": _pair("accuracy", (arm, "GRPO"), 16, STALE["hard"])
-                for arm in LOSING
-            },
-            **{
-                f"{arm} against SAPO 8.8, {name}": _pair(
-                    "accuracy", (arm, "SAPO 8.8"), 16, rate
-                )
-                for arm in BAD_GATES
-                for name, rate in STALE.items()
-            },
-            **{
-                f"{arm}, {name}, on a MoE": _pair(
-                    "accuracy", (arm, "GRPO"), 16, STALE[name], world="moe"
-                )
-                for arm in ROUTED
+        (
+            *(_cell(arm, 16, STALE["hard"]) for arm in ("GRPO", *LOSING)),
+            *(
+                _cell(arm, 16, rate)
+                for arm in ("SAPO 8.8", *BAD_GATES)
+                for rate in STALE.values()
+            ),
+            *(
+                _on_moe(arm, STALE[name])
+                for arm in ("GRPO", *ROUTED)
                 for name in ("mild", "hard")
-            },
-            **{
-                f"{arm}, noise {noise}": _pair(
-                    *("accuracy", (arm, "GRPO"), 16, STALE["mild"]),
-                    world="moe",
-                    router_noise=noise,
-                )
-                for arm in NOISY
+            ),
+            *(
+                _on_moe(arm, STALE["mild"], router_noise=noise)
+                for arm in ("GRPO", *NOISY)
                 for noise in (0.2, 0.5)
-            },
-        },
+            ),
+        ),
         seeds=1,
     ),
     "delay": Study(  # in accuracy, since training rewards are those of the late sampler
         "What does a sampler cost that lags behind, and do truncated weights help?",
-        {
-            f"{arm}, {delay} behind{', TIS' if cap else ''}": Contrast(
-                "accuracy", behind(arm, delay, cap), behind(arm, 0, None)
-            )
+        tuple(
+            behind(arm, delay, cap)
             for arm in LATE
-            for delay in DELAYS[1:]
+            for delay in DELAYS
             for cap in (None, 2.0)
-        },
+        ),
         seeds=1,
     ),
     "threshold": Study(
         "Does half of DPPO-TV's threshold cost anything without a late sampler?",
-        {
-            "K = 4, 2e-4": _pair(
-                "to_80", ("DPPO-TV 0.1", "DPPO-TV 0.2"), 4, scale="log2"
-            )
-        },
+        (_cell("DPPO-TV 0.1", 4), _cell("DPPO-TV 0.2", 4)),
         seeds=1,
     ),
     "sorting": Study(
         "Does the order of methods carry over to a world of another kind?",
-        {
-            arm: Breaking(arm, "GRPO", 16, "sorting")
-            for arm in (
-                "GSPO 0.03",
-                "SAPO 1.0",
-                "SAPO 8.8",
-                "one-sided 8.8",
-                "two-sided clip",
-            )
-        },
+        _sweeps((*GATES, "GRPO", "GSPO 0.03", "SAPO 1.0"), 16, world="sorting"),
         seeds=1,
     ),
 }
+"""Runs that chapters show, and that belong to no claim alone."""

@@ -13,7 +13,7 @@ matters, by one rule that treats both directions alike (`verdict`):
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pandas as pd
@@ -239,9 +239,9 @@ class Claim:
 
     `sign`: +1 if the effect is claimed to be positive. `smallest`: the smallest effect
     that would matter, on the effect's own scale, > 0. `premise`: a function of the
-    table that returns "" if the claim can be tested, or else what is missing. `others`:
-    effects that are shown next to the primary one, and decide nothing. `decides`: the
-    runs that would decide an undecided claim, and their cost.
+    table that returns "" if the claim can be tested, or else what is missing. `also`:
+    cells that chapters show next to it, and that decide nothing. `decides`: the runs
+    that would decide an undecided claim, and their cost.
     """
 
     number: int | str
@@ -253,7 +253,7 @@ class Claim:
     smallest: float
     sign: int = 1
     premise: Callable[[pd.DataFrame], str] | None = None
-    others: dict[str, Effect] = field(default_factory=dict)
+    also: tuple[Cell, ...] = ()
     seeds: int = SEEDS
     starts: Sequence[int] = OLD
     decides: str = ""
@@ -261,8 +261,7 @@ class Claim:
     @property
     def cells(self) -> list[Cell]:
         """All cells that are needed, each once."""
-        parts = (self.effect, *self.others.values())
-        return list(dict.fromkeys(cell for part in parts for cell in part.cells))
+        return list(dict.fromkeys((*self.effect.cells, *self.also)))
 
     def judge(self, table: pd.DataFrame, noise: float = 0.0) -> "Verdict":
         """Judge the claim by a table of runs; `noise` as in `decide`.
@@ -355,15 +354,9 @@ def _means(by_start: dict[int, list[float]]) -> dict[int, float]:
 
 @dataclass(frozen=True)
 class Study:
-    """Effects that belong to no single claim, and the question that they answer."""
+    """Runs that belong to no single claim, and the question that they answer."""
 
     title: str
-    effects: dict[str, Effect]
+    cells: tuple[Cell, ...]
     seeds: int = 2
     starts: Sequence[int] = OLD
-
-    @property
-    def cells(self) -> list[Cell]:
-        """All cells that are needed, each once."""
-        every = (cell for effect in self.effects.values() for cell in effect.cells)
-        return list(dict.fromkeys(every))

@@ -23,7 +23,7 @@ import pandas as pd
 from tabulate import tabulate
 
 from experiments import store
-from experiments.arms import ARMS
+from experiments.arms import ARMS, check_known
 from experiments.claims import CLAIMS, SECOND, STUDIES
 from experiments.effects import Breaking, Claim, Contrast, Effect, Study, Swap
 from experiments.experiment import Job
@@ -34,7 +34,7 @@ from experiments.statistics import Estimate, benjamini_hochberg, estimate, holms
 from refimpl import seeds
 from refimpl.checkpoint import write
 from refimpl.sft import warm_start
-from refimpl.validation import Count, Seed, UserError, guarded, nearest
+from refimpl.validation import Count, Seed, UserError, guarded
 
 Wanted = tuple[Cell, int, int]
 """A cell, a start and a seed."""
@@ -124,12 +124,7 @@ def wanted(names: Collection[str]) -> list[Wanted]:
     there are a few runs of every cell rather than all runs of the first cells. Raises
     `UserError` on unknown names.
     """
-    for name in names:
-        if name not in NAMES:
-            raise UserError(
-                f"unknown claim {name!r}{nearest(name, NAMES)}; one of: "
-                f"{', '.join(NAMES)}"
-            )
+    check_known("claim", names, NAMES)
     most: dict[tuple[int, Cell], int] = {}  # number of seeds, over all claims
     for name in names:
         asked = NAMES[name]
@@ -199,7 +194,7 @@ def run_all(
     for name in claims:
         part = f"{out}.{name}"
         jobs = missing(done(out), [name])
-        if jobs or store.paths(part)[-1].exists():  # what a killed process left
+        if jobs or store.paths(part)[-1].exists():  # of a process that was killed
             RUNS.fill(part, paced(out, jobs), workers)
 
 

@@ -159,8 +159,8 @@ AFTERWARDS = tuple(_claim(name, effect, FIRST) for name, effect in (WHY | FOUR).
 
 def _stage(title: str, starts: range, *pairs: str, paced: bool = False) -> Study:
     arms = [_at_pace(PAIRS[pair]) if paced else PAIRS[pair] for pair in pairs]
-    effects: dict[str, Effect] = dict(zip(pairs, map(_breaking, arms)))
-    return Study(title, effects, seeds=1, starts=starts)
+    cells = tuple(cell for pair in arms for arm in pair for cell in _cells(arm))
+    return Study(title, cells, seeds=1, starts=starts)
 
 
 STAGES = {
@@ -177,8 +177,14 @@ STAGES = {
 stage and a part of the second, τ = 1 was run before five more starts of the others. Of
 the stages then left, `pace-7` was run first, because only its pair was undecided."""
 LATER = {
-    "why": Study(
-        "Which part of the second side is harmful?", WHY, seeds=1, starts=FIRST
-    ),
-    "four": Study("Does it happen with four updates?", FOUR, seeds=1, starts=FIRST),
+    name: Study(
+        title,
+        tuple(cell for effect in effects.values() for cell in effect.cells),
+        seeds=1,
+        starts=FIRST,
+    )
+    for name, title, effects in (
+        ("why", "Which part of the second side is harmful?", WHY),
+        ("four", "Does it happen with four updates?", FOUR),
+    )
 }

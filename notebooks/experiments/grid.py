@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from experiments.arms import ARMS, NEED_MOE, corrected
+from experiments.arms import ARMS, NEED_MOE, check_known, corrected
 from experiments.behaviour import behaviour
 from experiments.drift import Drift, Pace
 from experiments.experiment import Experiment, Job, trained
@@ -24,7 +24,7 @@ from refimpl.evaluation import RIGHT, pass_at
 from refimpl.sampling import sample
 from refimpl.sft import WarmStart, shipped, weights_digest
 from refimpl.tasks import HabitWorld, Sorting, rare_careful
-from refimpl.validation import UserError, nearest
+from refimpl.validation import UserError
 
 WORLDS: dict[str, Callable[..., WarmStart]] = {
     "sums": WarmStart,
@@ -99,15 +99,8 @@ class Cell:
     answers: bool = False
 
     def __post_init__(self):
-        for what, name, known in (
-            ("arm", self.arm, ARMS),
-            ("world", self.world, WORLDS),
-        ):
-            if name not in known:
-                raise UserError(
-                    f"unknown {what} {name!r}{nearest(str(name), known)}; one of: "
-                    f"{', '.join(known)}"
-                )
+        check_known("arm", [self.arm], ARMS)
+        check_known("world", [self.world], WORLDS)
         if self.arm in NEED_MOE and self.world != "moe":
             raise UserError(f"{self.arm} needs a mixture of experts: world='moe'")
         settings(self.rate, self.updates)

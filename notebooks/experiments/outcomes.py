@@ -22,12 +22,9 @@ MEANS = {
     "wrong_length": "length/wrong",
     "clipped": "clip_ratio/region_mean",
     "kl": "drift/kl",
-    "step_norm": "drift/step",
 }
 """Outcomes that are means of a column over the last ten rollouts, as is `spread`."""
 WHOLE = {
-    "tokens_var": "drift/tokens",
-    "responses_var": "drift/responses",
     "within_small": "drift/within_small",
     "sampling_kl": "sampling/kl",
 }
@@ -37,7 +34,6 @@ EARLY = {
     "expert_change": "router/expert_change",
     "good": "drift/good",
     "bad": "drift/bad",
-    "shared": "drift/shared",
 }
 """Means over the first ten rollouts, before a run can have collapsed."""
 AROUND = ("pass@1", "pass@8", "pass@64", "maj@8")

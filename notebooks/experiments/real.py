@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.arms import ARMS as TOY_ARMS
+from experiments.arms import check_known
 from experiments.experiment import Experiment, trained
 from experiments.grid import formula
 from experiments.store import DATA
@@ -28,7 +29,7 @@ from refimpl.pretrained.logprobs import log_probs
 from refimpl.pretrained.lora import lora
 from refimpl.pretrained.packaged import resolve
 from refimpl.seeds import salted
-from refimpl.validation import Count, UserError, guarded, nearest
+from refimpl.validation import Count, UserError, guarded
 
 MODEL = "smollm2"
 SYSTEM = "You are a calculator."
@@ -235,17 +236,10 @@ def real(
     Args:
         out: two files: OUT.runs.csv and OUT.rows.csv.gz.
     """
-    for given, known in ((arms, ARMS), (settings, SETTINGS)):
-        if not given:
-            raise UserError(
-                f"no arm or no setting is named; one of: {', '.join(known)}"
-            )
-        for name in given:
-            if name not in known:
-                raise UserError(
-                    f"unknown {name!r}{nearest(name, known)}; one of: "
-                    f"{', '.join(known)}"
-                )
+    if not arms or not settings:
+        raise UserError("no arm or no setting is named: leave the flag out for all")
+    check_known("arm", arms, ARMS)
+    check_known("setting", settings, SETTINGS)
     jobs = [
         {"setting": setting, "arm": arm, "seed": seed}
         for seed in range(seeds)

@@ -145,7 +145,7 @@ class Store:
 
     def __init__(self, path: str | Path, columns: Iterable[str]):
         self.path, self.columns = Path(path), ["run", *columns]
-        *files, database = paths(path)
+        *files, self.database = paths(path)
         for file in files:
             check_output(file, replaces=True)
         for line in stored(path).values():
@@ -165,8 +165,6 @@ class Store:
                 f"another process adds runs to {str(path)!r}; wait for it, or name "
                 "another store"
             ) from None
-        self.database = sqlite3.connect(database)
-        self.database.execute(TABLE)
 
     def __enter__(self) -> "Store":
         return self
@@ -184,18 +182,18 @@ class Store:
         line = {"salt": str(seeds.salt()), **about, "rows": text.getvalue()}
         line |= {"run": run, "behaviour": spec.get("behaviour", "")}
         line["spec"] = json.dumps(run_spec(spec), sort_keys=True)
-        with self.database:  # a transaction
-            fields = [line.get(name, "") for name in (*HEAD, "rows")]
-            marks = ", ".join("?" * len(fields))
-            self.database.execute(f"INSERT INTO runs VALUES ({marks})", fields)
+        fields = [line.get(name, "") for name in (*HEAD, "rows")]
+        marks = ", ".join("?" * len(fields))
+        with closing(sqlite3.connect(self.database)) as opened, opened:
+            opened.execute("BEGIN")
+            opened.execute(TABLE)
+            opened.execute(f"INSERT INTO runs VALUES ({marks})", fields)
 
     def close(self) -> None:
         """Export all runs, and let another process add to them."""
-        (new,) = self.database.execute("SELECT count(*) FROM runs").fetchone()
-        if new:
+        if self.database.exists():
             export(self.path, stored(self.path).values())
-        self.database.close()
-        paths(self.path)[-1].unlink()
+            self.database.unlink()
         self.lock.release()
 
 
@@ -210,17 +208,19 @@ def paths(path: str | Path) -> list[Path]:
 def export(path: str | Path, lines: Iterable[Line]) -> None:
     """Write the files for git: the same bytes for the same runs."""
     runs_path, rows_path, _ = paths(path)
-    text, rows = io.StringIO(), ""
+    packed = gzip.compress(all_rows(lines).encode(), mtime=0)
+    text = io.StringIO()
     writer = csv.DictWriter(text, HEAD, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    parts = []
-    for line in lines:
-        writer.writerow(line)
-        head, _, rows = line["rows"].partition("\n")
-        parts.append(rows)
-    packed = gzip.compress(f"{head}\n{''.join(parts)}".encode(), mtime=0)
+    writer.writerows(lines)
     write(rows_path, lambda file: file.write(packed), "wb")
     write(runs_path, text.getvalue())
+
+
+def all_rows(lines: Iterable[Line]) -> str:
+    """The rows of these runs as one table."""
+    heads, rows = zip(*(line["rows"].split("\n", 1) for line in lines))
+    return f"{heads[0]}\n{''.join(rows)}"
 
 
 def stored(path: str | Path) -> dict[str, Line]:
@@ -247,12 +247,11 @@ def stored(path: str | Path) -> dict[str, Line]:
                 f"back from a copy (in a clone: git checkout {Path(path).parent}), or "
                 "name another store"
             ) from None
-    if database.exists():
+    if database.exists() and database.stat().st_size:  # else its first run comes now
         with closing(sqlite3.connect(database)) as opened:
             opened.row_factory = sqlite3.Row
-            if opened.execute("SELECT 1 FROM sqlite_master").fetchone():
-                lines = opened.execute("SELECT * FROM runs ORDER BY rowid")
-                found |= {line["run"]: dict(line) for line in lines}
+            lines = opened.execute("SELECT * FROM runs ORDER BY rowid")
+            found |= {line["run"]: dict(line) for line in lines}
     return found
 
 
@@ -288,7 +287,6 @@ def read(path: str | Path) -> tuple[pandas.DataFrame, pandas.DataFrame]:
             f"no runs are stored at {str(path)!r}; make them, or name another store"
         )
     words = dict.fromkeys(("run", "behaviour", "weights", "commit", "old_code"), str)
-    (head, *_), every = zip(*(line.pop("rows").split("\n", 1) for line in lines))
     whole = pandas.DataFrame(lines, columns=HEAD).to_csv(index=False)
     runs = pandas.read_csv(io.StringIO(whole), dtype=words)
     usual = {name: x for name, x in DEFAULTS.items() if name not in MEASURING}
@@ -297,7 +295,7 @@ def read(path: str | Path) -> tuple[pandas.DataFrame, pandas.DataFrame]:
     for one in specs:
         if "changed" in one:
             one["changed"] = renamed(one["changed"], now)
-    rows = io.StringIO(f"{head}\n{''.join(every)}")
+    rows = io.StringIO(all_rows(lines))
     return runs.join(pandas.DataFrame(specs)), pandas.read_csv(rows, dtype={"run": str})
 
 

@@ -26,7 +26,6 @@ from web import (
     llms,
     markdown,
     read_log,
-    slides,
     start,
 )
 from web.mathematics import font, on_a_line, signs
@@ -107,7 +106,6 @@ def made(chapters: list[Page]) -> list[Page]:
         closing.run(USE),
         read_log.page(USE),
         *instructor.pages(TEACH, chapters),
-        *slides.pages(chapters),
     ]
 
 

@@ -11,7 +11,6 @@ import nbformat
 from course.kit.exercise import Exercise, exercises
 from web.exercises import HEAD, solution
 from web.page import NOTEBOOKS, Page, table
-from web.slides import file_of
 
 PACE = 130
 """Words of technical prose that one reads in a minute, formulas and plots looked at."""
@@ -55,7 +54,7 @@ def page(group: str, chapters: list[Page]) -> Page:
         body,
         group,
         summary="Order and minutes of the chapters, exercises by difficulty and kind, "
-        "how answers are graded, slides and solutions.",
+        "how answers are graded, and solutions.",
     )
 
 
@@ -113,11 +112,10 @@ def order(chapters: list[Page]) -> str:
             [
                 f'<a href="{chapter.file}">{html.escape(chapter.title)}</a>',
                 *map(str, minutes),
-                f'<a href="{file_of(chapter)}">slides of {number(chapter)}</a>',
             ]
         )
-    rows.append(["all", *map(str, sums), f"{len(chapters)} sets"])
-    head = ["chapter", "reading, min", "exercises, min", "projects, min", "slides"]
+    rows.append(["all", *map(str, sums)])
+    head = ["chapter", "reading, min", "exercises, min", "projects, min"]
     return table(head, rows)
 
 

@@ -1,17 +1,12 @@
 """The finding as a short paper: every number in it comes from the store by its name.
 
-    python -m web.paper [FILE.pdf]
+    python -m web.paper
 
-writes `guide/finding.md`, a page of the site, from `assets/finding.md.j2`; with a name
-it prints that page, too, which takes a Chromium and no network.
+writes `guide/finding.md`, a page of the site, from `assets/finding.md.j2`.
 """
 
-import argparse
-import base64
 import statistics
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -33,8 +28,6 @@ from experiments.finding import (
 )
 from experiments.grid import TEN
 from refimpl.checkpoint import write
-from web.browser import chromium
-from web.build import build
 from web.page import ASSETS, NOTEBOOKS
 
 ALIVE = 0.1
@@ -105,26 +98,5 @@ def off_pace(runs: pd.DataFrame) -> str:
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
-def printed(path: Path) -> None:
-    """The page as PDF, from a site that is made for it."""
-    from selenium.webdriver.common.print_page_options import PrintOptions
-
-    with tempfile.TemporaryDirectory() as folder, chromium(1000, 1400) as browser:
-        site = build(Path(folder) / "site", say=lambda _: None).parent
-        browser.get((site / "finding.html").as_uri())
-        smaller = PrintOptions()
-        smaller.scale = 0.85
-        path.write_bytes(base64.b64decode(browser.print_page(smaller)))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m web.paper", description=__doc__)
-    parser.add_argument("pdf", nargs="?", type=Path)
-    given = parser.parse_args()
-    write(PAGE, lambda file: file.write(text()))
-    if given.pdf:
-        printed(given.pdf)
-
-
 if __name__ == "__main__":
-    main()
+    write(PAGE, lambda file: file.write(text()))

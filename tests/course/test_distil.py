@@ -90,15 +90,6 @@ def test_a_token_mask_is_mopds_gate():
     assert 0.1 < share < 0.9
 
 
-def test_the_whole_vocabulary_holds_the_sampled_tokens_log_probs():
-    _, batch, _ = rolled_out(model=(model := random_model()))
-    rollout = batch.rollout
-    every = distil.distributions(model, rollout)
-    drawn = every.gather(-1, rollout.tokens[..., None])[..., 0]
-    ours, theirs = (x.float() * rollout.mask for x in (drawn, rollout.logp))
-    assert_close(ours, theirs, rtol=0, atol=1e-4)
-
-
 def test_each_prompt_is_read_by_its_own_teacher():
     """A sum by the first, a row to sort, which has no plus, by the second."""
     assert [distil.is_sorting(prompt) for prompt in ("1+2=", "312>")] == [0, 1]
@@ -131,15 +122,6 @@ def test_a_hint_is_the_answer_to_the_prompt_that_it_stands_in(monkeypatch):
     for prompt, longer in zip(prompts, hinted, strict=True):
         answer = sum(map(int, prompt[:-1].split("+")))
         assert longer == f" (The answer is {answer}.){prompt}"
-
-
-def test_a_curve_counts_the_tokens_of_each_rollout():
-    """Ten answers of three tokens on average, twice."""
-    history = rl.History("grpo")
-    for step in range(2):
-        row = {"num_samples": 10.0, "num_tokens": 50.0, "reward": 0.5, "accuracy": 0.5}
-        history.add(step, row | {"completions/mean_length": 3.0}, 0.0)
-    assert distil.curve(history)["tokens"] == [30, 30]
 
 
 def test_stored_runs_say_where_they_come_from():

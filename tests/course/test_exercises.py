@@ -160,14 +160,6 @@ def test_what_is_no_answer_is_told_from_a_wrong_one(capsys):
     assert "has no check" in capsys.readouterr().out
 
 
-def test_two_answers_may_be_written_as_text():
-    for answer in ((6, "b"), ["6", "b"], "6, b", "(6, 'b')"):
-        assert verdict("3.6", answer) == verdict("3.6", (6, "b"))
-    right = ALL["3.6"].solution
-    for answer in (right, [str(x) for x in right], ", ".join(map(str, right))):
-        assert verdict("3.6", answer) == "✓ 3.6  Right."
-
-
 TYPED = typed_cells()
 
 

@@ -5,24 +5,17 @@ an empty home folder and a browser that does nothing; the pages are then opened 
 without a window.
 """
 
-import io
-import posixpath
-import re
 import shutil
 import sys
 from collections.abc import Iterator
 
-import nbformat
 import pytest
-from PIL import Image
 
 from tests.tools import front_door
 from tests.tools.front_door import ROOT, Lab
 from web.browser import MISSING, Watched, chromium
 
 pytestmark = pytest.mark.slow
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-SHOWN = re.compile(r"""<img[^>]*?src=["']([^"']+)|!\[[^\]]*\]\(([^)\s]+)""")
 PANEL = """  // the one in sight: the workspace may have brought back another
     const panels = [...document.querySelectorAll('.jp-NotebookPanel')];
     const notebook = panels.find((one) => one.offsetParent);
@@ -64,19 +57,6 @@ def lab(tmp_path_factory) -> Iterator[Lab]:
     given = front_door.nothing_else(str(tmp_path_factory.mktemp("home")))
     with front_door.lab(line, folder, given | {"BROWSER": "true"}, 120) as server:
         yield server
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_jupyterlab_serves_every_picture_of_every_notebook(path, lab):
-    """As it looks for them: beside the notebook, never above the server's folder."""
-    folder = posixpath.dirname(lab.address.rpartition("/lab/tree/")[2])
-    cells = nbformat.read(path, as_version=4).cells
-    texts = [cell.source for cell in cells if cell.cell_type == "markdown"]
-    asked = ["".join(found) for text in texts for found in SHOWN.findall(text)]
-    for address in asked:
-        where = posixpath.normpath(posixpath.join(folder, address))
-        assert not address.startswith("..") and not where.startswith("..")
-        Image.open(io.BytesIO(lab.get(f"files/{where}"))).verify()
 
 
 def test_the_first_page_is_chapter_00(lab):

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from types import SimpleNamespace
 
-import matplotlib.pyplot as plt
 import pytest
 import torch
 from torch.testing import assert_close
@@ -102,21 +101,3 @@ def test_score_centering_has_one_gradient_for_every_baseline(baseline, without):
         assert found[3].item() == pytest.approx(wanted, abs=1e-12)
     exact = [f(logits, mu, rewards, baseline, 99.0) for f in (entry.wrong, entry.right)]
     assert_close(*exact, rtol=0, atol=1e-12)
-
-
-def test_the_line_of_a_rule_spans_its_interval(monkeypatch):
-    monkeypatch.setattr(plt, "close", lambda *_: None)
-    axes = pictures.gains("A finding").axes
-    rules = [*list(late.RULES)[1:], late.TWO]
-    for axis, method in zip(axes, late.METHODS):
-        shown = [rule for rule in rules if rule in late.accuracy(method)]
-        level = [
-            line.get_xydata().tolist()
-            for line in axis.lines
-            if line.get_marker() == "None" and len({*line.get_ydata()}) == 1
-        ]
-        assert len(level) == len(shown) >= len(late.RULES) - 1
-        for ((low, row), (high, _)), rule in zip(level, shown):
-            made = late.against(method, rule)
-            assert (low, high) == pytest.approx((made.low, made.high))
-            assert rules[int(row)] == rule and made.low < made.effect < made.high

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from course.kit.exercise import RIGHT, exercises, judge, typed_cells
+from course.kit.exercise import RIGHT, judge, typed_cells
 from tests.tools.pages import cells as load
-from tests.tools.pages import folded, source
-from web.instructor import HEAD, KINDS, OPEN
+from tests.tools.pages import source
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -22,7 +21,6 @@ TAUGHT = [path for path in CHAPTERS if "## Remember" in path.read_text("utf-8")]
 """Chapters in the anatomy of the core path."""
 
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-every_chapter = pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 
 
 def code(path: Path) -> list[dict]:
@@ -126,45 +124,3 @@ def test_a_typed_cell_is_empty_and_its_fold_holds_a_right_solution(path):
         assert judge(known[key], space[name])[0] == RIGHT, key
         found.add(key)
     assert found == own and (own or path.stem[:2] in ("00", "13"))
-
-
-@every_chapter
-def test_the_answer_to_a_prediction_is_folded(path):
-    """What is run below a question whose answer it shows, up to the next prose."""
-    kind, asked = "", False
-    for cell in load(path):
-        if cell["cell_type"] == "markdown":
-            head = HEAD.match(source(cell))
-            kind, asked = head["kind"] if head else "", False
-        elif asked and cell["outputs"]:
-            assert cell["metadata"]["jupyter"]["outputs_hidden"], source(cell)[:60]
-            # JupyterLab shows the first line of folded text beside its source.
-            text = any(o["output_type"] == "stream" for o in cell["outputs"])
-            assert folded(cell) or not text, source(cell)[:60]
-        elif kind == "predict, then run" and "check(" in source(cell):
-            asked = True
-
-
-@every_chapter
-def test_the_exercises_are_asked_with_kind_difficulty_and_hint(path):
-    """`**3.6 · Title** · predict, then run · difficulty 2 of 5 · 5 minutes.`"""
-    chapter = path.stem.split("_")[0].removeprefix("0")
-    known = {k: e for k, e in exercises().items() if k.split(".")[0] == chapter}
-    calls = re.findall(r'check\(\s*"([\db.]+)"', "".join(map(source, code(path))))
-    assert sorted(calls) == list(known)
-    asked, kinds = {}, set()
-    for cell in load(path):
-        named = re.match(r"\*\*(\d+b?\.\d+) · ", source(cell))
-        if cell["cell_type"] == "markdown" and named:
-            asked[named[1]] = source(cell)
-    assert set(asked) >= set(known)
-    for key, text in asked.items():
-        head = HEAD.match(text)
-        assert head and head["difficulty"] in "12345", text
-        kinds.add(head["kind"])
-        assert (key in known) == (head["kind"] != OPEN), key
-        if key in known:
-            assert int(head["minutes"]) == known[key].minutes, key
-        assert text.count("<summary>Hint</summary>") >= (key in known), key
-        assert (head["kind"] == OPEN) == ("<summary>Rubric</summary>" in text), key
-    assert kinds <= set(KINDS) and len(kinds) >= 3

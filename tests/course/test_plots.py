@@ -11,7 +11,6 @@ from PIL import Image
 
 from course.kit import plots
 from course.kit.plots import primitives
-from course.kit.plots.words import words
 from course.kit.runs import of_runs
 from course.moe_and_rspo import figures as routers
 
@@ -60,20 +59,6 @@ def test_a_figure_of_runs_says_how_many_and_what_is_drawn_of_them(axis, draw, te
     """One run has neither a median nor a range."""
     draw(axis)
     assert axis.figure.get_supxlabel() == text
-
-
-def test_a_figures_words_are_title_panels_labels_and_footer():
-    figure, (left, right) = plt.subplots(1, 2)
-    left.plot([0, 1], label=r"$\tau$ = 1")
-    left.legend()
-    left.set_title(r"$\hat{A} > 0$")
-    right.set_ylabel(r"ratio $\pi_\theta / \pi_{old}$")
-    figure.suptitle("The gate closes\non both sides")
-    primitives.caption(figure, "5 runs; band: range")
-    assert words(figure) == (
-        "The gate closes on both sides. Panels: Â > 0, ratio π_θ / π_old. "
-        "Shown: τ = 1. 5 runs; band: range"
-    )
 
 
 def test_what_is_shown_has_words_and_is_twice_as_fine(monkeypatch):

@@ -6,7 +6,6 @@ import json
 import re
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from fontTools.ttLib import TTFont
@@ -24,9 +23,7 @@ from web import (
     cheat_sheet,
     instructor,
     ledger,
-    llms,
     read_log,
-    start,
 )
 from web.markdown import markdown
 from web.mathematics import font, mathml, signs
@@ -141,13 +138,6 @@ def test_the_instructor_has_every_exercise(made, chapters):
     assert all(one.solution.__name__ in solved for one in known.values() if one.cases)
 
 
-def test_llms_txt_names_every_page_of_the_menu_with_a_sentence(made, chapters):
-    menu = {"All": [*chapters, *(page for page in made.values() if page.group)]}
-    lines = re.findall(r"^- \[.+?\]\((.+?)\): (.+)$", llms.listing(menu), re.M)
-    assert [file for file, _ in lines[:-1]] == [page.file for page in menu["All"]]
-    assert all(len(text) > 10 for _, text in lines)
-
-
 def test_the_start_pages_run_is_chapter_00s():
     """Stored for both rewards; where it starts from is asked again."""
     told = json.loads(two_rewards.FILE.read_text(encoding="utf-8"))
@@ -168,16 +158,3 @@ def test_the_start_pages_run_is_chapter_00s():
         now = two_rewards.stop(model, tokenizer, reward, problems=256)
         for kind in ("paid", "right"):
             assert now[kind] == pytest.approx(told[name][0][kind], abs=0.1)
-
-
-def test_the_readme_has_each_chapters_minutes_and_the_core_path(chapters):
-    """Core and electives, and how long they take, are said once."""
-    text = start.FIRST.read_text(encoding="utf-8")
-    row = r"^\| \[[^]]*\]\(notebooks/(\w+)\.ipynb\) \| .* \| (\d+) \|$"
-    rows = dict(re.findall(row, text, re.M))
-    now = {Path(one.file).stem: instructor.minutes(one) for one in chapters}
-    assert {name: int(n) for name, n in rows.items()} == now
-    core = text.partition("The **electives**")[0]
-    first = [name for name in rows if f"({'notebooks'}/{name}.ipynb) |" in core]
-    assert [name.partition("_")[0] for name in first] == start.CORE
-    assert "about ten hours" in core and 9 * 60 <= sum(now[n] for n in first) <= 11 * 60

@@ -33,8 +33,6 @@ TO_XYZ = np.array(  # linear sRGB, D65
 )
 LEAST = {"deuteranopia": 18.0, "greyscale": 5.0, "as it is": 25.0}
 """Between two methods that some figure draws together."""
-LEAST_ANYWHERE = 11.0
-"""As a deuteranope sees them, between any two methods."""
 TOGETHER = (
     "reinforce ppo grpo",
     "reinforce grpo dr_grpo",
@@ -76,45 +74,11 @@ def distance(one, other, seen="as it is"):
     return float(np.linalg.norm(SEEN[seen](one) - SEEN[seen](other)))
 
 
-EVERY = [*style.LOOKS.values(), *style.NEXT]
-"""Looks that a method has or may come to have."""
-
-
 @pytest.mark.parametrize("seen", SEEN)
 def test_methods_drawn_together_are_told_apart(seen):
     apart = {pair: distance(*(style.look(n)[0] for n in pair), seen) for pair in PAIRS}
     worst = min(apart, key=apart.get)
     assert apart[worst] >= LEAST[seen], (worst, apart[worst])
-
-
-def test_any_two_looks_are_told_apart():
-    """By colour as a deuteranope sees it, and by dash."""
-    for (one, _), (other, _) in itertools.combinations(EVERY, 2):
-        apart = distance(one, other, "deuteranopia")
-        assert apart >= LEAST_ANYWHERE, (one, other, apart)
-    assert len({dash for _, dash in EVERY}) == len(EVERY)
-
-
-OWNERS = [
-    ("unclipped r", "reinforce"),
-    ("GRPO (0.67, 1.49)", "grpo"),
-    ("PPO, GRPO", "grpo"),
-    ("GSPO-token, fork", "gspo_token"),
-    ("DAPO's loss", "dapo"),
-    ("SAPO 8.8, neg ½", "sapo 8.8"),
-    ("one-sided, τ = 8.8", "one-sided"),
-    ("mine", "yours"),
-    ("grpoish", None),
-]
-
-
-@pytest.mark.parametrize(("label", "owner"), OWNERS)
-def test_a_label_has_the_look_of_what_it_begins_with(label, owner):
-    assert style.method(label) == owner
-    assert style.colour(label) == (owner and style.look(owner)[0])
-    assert style.colour(label, default="k") == (style.look(owner)[0] if owner else "k")
-    if owner:
-        assert style.looks_of([label]) == [style.look(owner)]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import torch
 from course.kit import stale
 from course.kit.plots import tokens
 from course.one_surrogate import inspector
-from refimpl import ALGORITHMS, Scored, from_gate, normalisers
+from refimpl import ALGORITHMS, Scored, normalisers
 from refimpl.advantages import group_relative
 
 UP, DOWN = 0, 17  # of the example: the fork, and the wrong answer's wrong digit
@@ -56,21 +56,6 @@ def test_a_clip_is_1_inside_and_0_beyond_on_one_side():
     close(part["g"], torch.stack([r[0] <= 1.28, r[1] >= 0.8]))
     assert part["g"][0, UP] == 0 and part["g"][1, DOWN] == 0
     assert part["g"][1, UP] == pytest.approx(1)  # the same r: it may come back
-
-
-def test_dr_grpo_needs_its_weight():
-    mask = stale.example().mask.double()
-    weight = normalisers.constant(mask, 48)
-    part, _, _ = parts("dr_grpo", weight=weight)
-    close(part["w"], torch.ones(2, 19).double() / 96)
-    close(part["g"], parts("grpo")[0]["g"])
-
-
-def test_a_gate_of_ones_own_with_advantages_that_differ_by_token():
-    slope = torch.linspace(-1, 1, 38).reshape(2, 19).double()
-    mine = from_gate(lambda r, A: torch.where(A > 0, 1 / r**2, 1 / r), "mine")
-    part, r, _ = parts(mine, advantages=slope)
-    close(part["g"], torch.where(slope > 0, 1 / r**2, 1 / r))
 
 
 @pytest.mark.parametrize("name", inspector.METHODS)

@@ -72,7 +72,6 @@ def test_what_a_killed_process_added_is_read_and_kept(tmp_path):
     out = filled(tmp_path)
     killed = Store(out, COLUMNS)
     killed.add({**SPEC, "seed": 2}, ROWS, ABOUT)
-    killed.database.close()
     killed.lock.release()
     runs, rows = read(out)
     assert runs["seed"].tolist() == [0, 1, 2] and len(rows) == 6

@@ -13,7 +13,6 @@ from experiments import bench
 from experiments.command import main
 from experiments.gpu import check, experts
 from refimpl import ALGORITHMS, History, sample
-from refimpl.pretrained.logprobs import log_probs
 from tests import worlds
 from tests.worlds import EOS, PAD, TOKENIZER, random_model
 
@@ -47,32 +46,7 @@ def test_every_algorithm_trains_where_it_can_and_is_timed(figures):
     warm = figures["GRPO to 0.90"]
     assert 0 < warm["last loss, nats"] < warm["first loss, nats"]
 
-
-def test_two_ways_of_the_same_work_agree(figures):
-    drawn = figures["sampler against generate"]
-    assert drawn["sampled against teacher-forced, largest |Δ log-prob|, nats"] < 1e-5
-    assert drawn["greedy tokens that are generate's, share"] == 1.0
-    assert drawn["sampler, tokens/s"] > 0 and drawn["model.generate, tokens/s"] > 0
-    assert figures["same seed and resumed"]["same seed, same history"]
-    assert figures["same seed and resumed"]["resumed, largest |Δ weight|"] == 0
     assert "fetch smollm2" in figures["SmolLM2 with a LoRA"]["not measured"]
-
-
-# What the comparisons would make of something wrong
-
-
-def test_a_sampler_that_is_not_the_model_is_seen(monkeypatch):
-    def warm(*given, temperature=1.0, **settings):
-        return sample(*given, temperature=max(1.0, temperature), **settings)
-
-    def wrong(model, rollout):
-        return log_probs(model, rollout, 2.0)
-
-    monkeypatch.setattr(check, "log_probs", wrong)
-    monkeypatch.setattr(check, "sample", warm)
-    two = check.samplers(HERE)
-    assert two["sampled against teacher-forced, largest |Δ log-prob|, nats"] > 1e-3
-    assert two["greedy tokens that are generate's, share"] < 1.0
 
 
 def test_generate_is_credited_with_the_tokens_through_the_first_end(monkeypatch):

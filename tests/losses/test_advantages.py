@@ -121,21 +121,9 @@ def test_two_ways_to_add_two_rewards_by_hand():
     assert found == pytest.approx([1.3056, 0.2611, -0.7833, -0.7833], abs=1e-4)
     found = gdpo(scored).tolist()
     assert found == pytest.approx([1.3321, 0.2061, -0.7691, -0.7691], abs=1e-4)
-    # Pairs of answers that differ in both parts, and in one: alike when summed. GDPO
-    # tells them apart across prompts, but a batch of one group does not.
-    parts = tensor([[0.0, 0], [1, 1], [0, 0], [0, 1]])
-    pairs = Scored(parts.sum(-1), tensor([0, 0, 1, 1]), components=parts)
-    root = math.sqrt(0.5)
-    assert group_relative(pairs).tolist() == pytest.approx([-root, root] * 2, abs=1e-5)
-    found = gdpo(pairs).tolist()
-    assert found == pytest.approx([-1.0954, 1.0954, -0.5477, 0.5477], abs=1e-4)
-    for rows in (slice(0, 2), slice(2, 4)):
-        alone = replace(one_group(parts[rows].sum(-1)), components=parts[rows])
-        assert gdpo(alone).tolist() == pytest.approx([-root, root], abs=1e-5)
     # One right answer, three others well-formed, of eight: paid alike when summed.
     wide = tensor([[0.0, 1], *[[1, 0]] * 3, *[[0, 0]] * 4])
     scored = replace(one_group(wide.sum(-1)), components=wide)
-    assert group_relative(scored)[:2].tolist() == pytest.approx([0.9354] * 2, abs=1e-4)
     found = gdpo(scored)[:2].tolist()
     assert found == pytest.approx([1.4717, 0.7181], abs=1e-4)
     # Under GDPO a reward's scale changes nothing, its weight does.
@@ -228,14 +216,6 @@ def test_std_of_advantages_by_hand():
     assert batch_std(Scored(paid, group)).abs().max().item() == pytest.approx(1.40312)
     same = torch.full((4,), 0.1)
     assert std_of_advantages(Scored(same, group[2:6])).tolist() == [0.0] * 4
-
-
-def test_half_a_mask_is_a_whole_one():
-    """70,000 tokens, of which float16 counts ∞ and bfloat16 69,632."""
-    x = torch.arange(70_000.0).view(70, 1000)
-    for kind in (torch.float16, torch.bfloat16):
-        found = whiten(x, torch.ones(70, 1000, dtype=kind))
-        assert_close(found, whiten(x, torch.ones(70, 1000)), **EXACT)
 
 
 def whitened(function, rewards, groups, lengths):

@@ -11,8 +11,6 @@ from itertools import product
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
@@ -21,8 +19,7 @@ from refimpl.algorithms import ALGORITHMS, Objective, Tokens, from_gate, get
 from refimpl.config import TrainConfig
 from refimpl.corrections import RULES
 from refimpl.curves import curve
-from refimpl.normalisers import NORMALISERS
-from refimpl.validation import annotations
+from refimpl.validation import UserError, annotations
 from tests.losses.batches import (
     EXACT,
     FLOAT64,
@@ -33,35 +30,10 @@ from tests.losses.batches import (
     loss_of,
     mask_of,
     random_batch,
-    weight_by,
 )
 
 pytestmark = FLOAT64
 GRPO = ALGORITHMS["grpo"]
-
-HOLES = [(0,), (2,), (5,), (0, 1, 3), (0, 2, 4, 5)]
-
-
-@pytest.mark.parametrize("holes", HOLES, ids=str)
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_masked_columns_change_nothing_wherever_they_are(name, holes):
-    """Tool output, a prefix: a mask may have holes. Advantages of both signs, too."""
-    algorithm, (logp, old, advantages, mask) = get(name), random_batch([4, 2, 3, 1])
-    sizes = mask.shape[1] + len(holes)
-    kept = [column for column in range(sizes) if column not in holes][: mask.shape[1]]
-
-    def spread(x, filler):
-        wide = torch.full((len(x), sizes), filler)
-        wide[:, kept] = x.detach()
-        return wide
-
-    for paid in (advantages, advantages[:, :1].expand_as(mask)):
-        loss, slope = loss_and_slope(algorithm, logp, old, paid, mask)
-        wide = spread(logp, -9.0).requires_grad_()
-        others = spread(old, -0.5), spread(paid, 7.0), spread(mask, 0.0)
-        found, changed = loss_and_slope(algorithm, wide, *others)
-        assert_close(found, loss, rtol=0, atol=1e-12)
-        assert_close(changed, spread(slope, 0.0), rtol=0, atol=1e-12)
 
 
 def test_vespo_takes_each_tokens_own_sign_and_not_the_first_columns():
@@ -388,68 +360,6 @@ def test_an_objective_may_be_anything_outside_the_mask(width):
     assert loss.isfinite() and slope.isfinite().all()
 
 
-# Invariance
-
-
-@st.composite
-def batches(draw):
-    """1–4 rows of 0–5 tokens, at least one token in all; one advantage a row."""
-    lengths = draw(st.lists(st.integers(0, 5), min_size=1, max_size=4))
-    lengths[draw(st.integers(0, len(lengths) - 1))] = draw(st.integers(1, 5))
-    logp, old_logp, a, mask = random_batch(lengths, seed=draw(st.integers(0, 1000)))
-    return logp, old_logp, a[:, 0], mask
-
-
-@every
-@settings(max_examples=15)
-@given(batch=batches(), extra=st.integers(1, 3))
-def test_padding_does_not_matter(algorithm, batch, extra):
-    """NaN on the right of every row, inside the old padding, and a row of nothing."""
-    logp, old_logp, a, mask = batch
-    rows, width = mask.shape
-    weight = weight_by(algorithm.normaliser, mask)
-    loss, slope = loss_and_slope(algorithm, *batch, weight)
-    more = torch.zeros(rows + 1, width + extra)
-    more[:rows, :width] = mask
-
-    def spoiled(x):
-        padded = torch.full_like(more, NAN)
-        padded[:rows, :width] = torch.where(mask.bool(), x.detach(), NAN)
-        return padded
-
-    wider = [spoiled(x) for x in (logp, old_logp, a[:, None].expand_as(mask), weight)]
-    rest = (wider[1], wider[2], more, wider[3])
-    again, slope_again = loss_and_slope(algorithm, wider[0].requires_grad_(), *rest)
-    assert_close(again, loss, **EXACT)
-    assert_close(slope_again[:rows, :width], slope, **EXACT)
-    assert (slope_again[more == 0] == 0).all()
-    # An advantage of a response: NaN is allowed where it has no token
-    by_row = torch.cat([torch.where(mask.any(-1), a, NAN), tensor([NAN])])
-    again = loss_of(algorithm, wider[0], wider[1], by_row, more, wider[3])
-    assert_close(again.detach(), loss, **EXACT)
-
-
-@every
-@settings(max_examples=15)
-@given(batch=batches(), data=st.data())
-def test_slices_of_the_weight_sum_to_the_whole(algorithm, batch, data):
-    """Micro-batches of any rows, in any order, also parts of a group, trimmed."""
-    logp, _, _, mask = batch
-    rows = range(len(mask))
-    group = tensor([data.draw(st.integers(0, 1)) for _ in rows])
-    usual = [*NORMALISERS.values(), algorithm.normaliser]
-    weight = weight_by(data.draw(st.sampled_from(usual)), mask, group)
-    loss, slope = loss_and_slope(algorithm, *batch, weight)
-    order = tensor(data.draw(st.permutations(rows)))
-    total = 0.0
-    for part in order.split(data.draw(st.integers(1, len(mask)))):
-        width = max(1, int(mask[part].sum(-1).max()))
-        short = [x[part, :width] if x.ndim == 2 else x[part] for x in (*batch, weight)]
-        total = total + loss_of(algorithm, *short)
-    assert_close(total.detach(), loss, **EXACT)
-    assert_close(grad(total, logp)[0], slope, **EXACT)
-
-
 # Edges
 
 
@@ -516,38 +426,24 @@ def test_no_hyperparameter_has_a_settings_name(name):
 # What is refused
 
 
-WHO = "the objective of mine"
-WHY = "it must depend on tokens.logp, which nothing may detach"
-MUST = f"{WHO} must"
-SHAPE = f"{MUST} be an Objective(value) of shape (B, T) = (2, 3) or (B, 1) ="
-SHAPE += " (2, 1), got"
-WHERE = "the objective of mine is not finite at row 0, token 1, where logp − old_logp ="
-WHERE += " 0.5"
-
-
 @pytest.mark.parametrize(
-    ("objective", "message", "at_once"),
+    ("objective", "at_once"),
     [  # at once: also where the trainer tries it, on two rows of two tokens
-        (lambda t: t.z, f"{SHAPE} Tensor", True),
-        (lambda t: (t.z, None, None), f"{SHAPE} tuple", True),
-        (lambda t: Objective(None), f"{SHAPE} Objective", True),
-        (lambda t: Objective(t.z.sum()), f"{SHAPE} shape ()", True),
-        (lambda t: Objective(t.z[:1]), f"{SHAPE} shape (1, 3)", True),
-        (lambda t: Objective(t.z[:, 1:]), f"{SHAPE} shape (2, 2)", False),
-        (lambda t: Objective(t.z.where(t.z < 0.4, NAN)), WHERE, False),
-        (lambda t: Objective(t.z.where(t.z < 0.4, INF)), WHERE, False),
-        (lambda t: Objective(t.z.detach()), f"{WHO} has no gradient: {WHY}", True),
-        # Finite wherever Â is not 0
-        (lambda t: Objective(t.z * t.advantages / t.advantages), None, True),
+        (lambda t: t.z, True),
+        (lambda t: Objective(None), True),
+        (lambda t: Objective(t.z.sum()), True),
+        (lambda t: Objective(t.z[:1]), True),
+        (lambda t: Objective(t.z[:, 1:]), False),
+        (lambda t: Objective(t.z.where(t.z < 0.4, NAN)), False),
+        (lambda t: Objective(t.z.where(t.z < 0.4, INF)), False),
+        (lambda t: Objective(t.z.detach()), True),
     ],
 )
-def test_an_objective_that_breaks_the_contract_is_refused(objective, message, at_once):
+def test_an_objective_that_breaks_the_contract_is_refused(objective, at_once):
     logp = tensor([[0.0, 0.5, 0.1], [0.2, 0.0, 0.9]], requires_grad=True)
-    old_logp, mask = torch.zeros(2, 3), mask_of([3, 2])
-    if message:
-        with pytest.raises(ValueError, match="the objective of mine") as caught:
-            mine(objective).policy_loss(logp, old_logp, torch.ones(2), mask)
-        assert str(caught.value) == message
+    batch = logp, torch.zeros(2, 3), torch.ones(2), mask_of([3, 2])
+    with pytest.raises(UserError, match="the objective of mine"):
+        mine(objective).policy_loss(*batch)
     if at_once:
-        with pytest.raises(ValueError, match=r"of mine (must|is not fin|has no)"):
+        with pytest.raises(UserError, match="the objective of mine"):
             mine(objective).acts_without_advantage()

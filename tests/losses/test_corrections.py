@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from refimpl import ALGORITHMS, UserError
 from refimpl.corrections import RULES, WEIGHING, check, factor
-from tests.losses.batches import EXACT, INF, NAN, mask_of, random_batch
+from tests.losses.batches import EXACT, NAN, mask_of, random_batch
 from tests.worlds import prepared
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -99,77 +99,6 @@ def test_kpop_bounds_a_tokens_binary_kl_both_ways():
             assert_close(found, tensor([wanted], dtype=dtype), rtol=1e-6, atol=0)
 
 
-def areal(logp, mu, mask, bound, eps=1e-8):
-    """AReaL at 2fd54e7d8e, `apply_rejection_sampling`: metric binary_kl, by token."""
-
-    def kl(log_p, log_q):
-        p, q = (x.exp().clamp(eps, 1.0 - eps) for x in (log_p, log_q))
-        return p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()
-
-    kept = torch.maximum(kl(logp, mu), kl(mu, logp)) <= bound
-    return torch.where(mask.bool() & kept, (logp - mu).exp(), 0.0)
-
-
-def skyrl(logp, mu, mask, metric, low, high):
-    """SkyRL at e9bca5e78f, `compute_sequence_mask` of off_policy_correction_utils."""
-    log = ((logp - mu) * mask).sum(-1, keepdim=True)
-    if metric == "geometric":
-        log = log / mask.sum(-1, keepdim=True).clamp(min=1.0)
-    ratio = log.clamp(-20, 20).exp()
-    return (~(ratio > high) & ~(ratio < low)).double()
-
-
-def skyrl_outlier(logp, mu, mask, low, high):
-    """SkyRL at a956457, `compute_outlier_token_mask`."""
-    w = (logp - mu).exp()
-    inside = (w >= low) & (w <= high) | ~mask.bool()
-    return inside.all(-1, keepdim=True).double()
-
-
-def trl(logp, mu, mask, mode, low, high):
-    """TRL 1.16.0, the ratio in `_generate_and_score_completions`."""
-    difference = (logp - mu) * mask
-    if mode.startswith("sequence"):
-        difference = difference.sum(-1, keepdim=True)
-    ratio = difference.exp()
-    if mode.endswith("truncate"):
-        return ratio.clamp(low, high)
-    return ratio.masked_fill((ratio < (low or -INF)) | (ratio > high), 0.0)
-
-
-def slime(logp, mu, mask, advantages, delta):
-    """slime, `compute_opsm_mask` of utils/ppo_utils.py, --use-opsm; μ for its π_old."""
-    rows = []
-    for new, old, a, m in zip(logp, mu, advantages, mask):
-        kl = ((old - new) * m).sum() / m.sum().clamp(min=1)
-        rows.append(1 - ((a < 0) & (kl > delta)).double().expand_as(m))
-    return torch.stack(rows)
-
-
-def test_the_formulas_of_engines():
-    logp, mu, paid, mask = random_batch([7, 3, 1, 9, 0], seed=3, spread=0.4)
-    logp, mu, paid = (logp.detach() - 0.2).clamp(max=-1e-4), mu - 0.05, paid[:, 0]
-    seen, band = (logp, mu, mask), (0.8, 1.3)
-    modes = [f"{level}_{act}" for level in ("token", "sequence") for act in ACTS]
-    engines = [({mode: band}, trl(*seen, mode, *band)) for mode in modes]
-    engines += [({mode: 1.1}, trl(*seen, mode, None, 1.1)) for mode in modes]
-    engines += [
-        ({"kpop": 0.02}, areal(*seen, 0.02)),
-        ({"sequence_reject": band}, skyrl(*seen, "product", *band)),
-        ({"mean_reject": band}, skyrl(*seen, "geometric", *band)),
-        ({"max_reject": (0.5, 1.6)}, skyrl_outlier(*seen, 0.5, 1.6)),
-        ({"opsm": 0.05}, slime(*seen, paid, 0.05)),
-    ]
-    for rules, wanted in engines:
-        found = factor(rules, *seen, paid) * mask
-        assert_close(found, wanted * mask, rtol=1e-9, atol=1e-12)
-        cut = (found == 0) | (found == 1.3) | (found == 1.1)
-        assert 0 < cut[mask.bool()].sum() < mask.sum(), rules
-
-
-ACTS = ("truncate", "mask")
-
-
 DTYPES = torch.float64, torch.int64, torch.bool
 BOUNDS = {"opsm": 0.02, "kpop": 0.02, "token_k3": 0.05, "mean_k3": 0.1}
 BOUNDS |= {"sequence_k3": 0.2, "max_k3": 0.2, "max_reject": 1.5}
@@ -205,42 +134,41 @@ def test_a_factor_is_a_constant_of_the_loss():
     assert_close(grad(loss, logp)[0], -kept, **EXACT)
 
 
-def test_what_cannot_be_meant_is_refused():
-    for rules, words in (
-        ({"token_mak": 2.0}, "did you mean 'token_mask'"),
-        ({"token_mask": (2.0, 0.5)}, "token_mask must have its bounds about 1"),
-        ({"sequence_mask": (2.0, 5.0)}, "sequence_mask must have its bounds about 1"),
-        ({"token_truncate": 0.2}, "token_truncate must have its bounds about 1"),
-        ({"max_reject": 0.2}, "max_reject must have its bounds about 1"),
-        ({"token_mask": 0.0}, "token_mask must be"),
-        ({"token_mask": [0.5, 2.0]}, "token_mask must be"),
-        ({"opsm": (0.1, 0.2)}, "opsm must be"),
-        ({"opsm": NAN}, "opsm must be a number > 0"),
-        ({"kpop": 0.1, "token_mask": 2.0}, "kpop and token_mask each multiply by w"),
-    ):
-        with pytest.raises(UserError, match=words):
-            prepared(corrections=rules)
+@pytest.mark.parametrize(
+    ("name", "bound"),
+    [
+        *(("token_mask", bound) for bound in ((2.0, 0.5), 0.0, [0.5, 2.0])),
+        *((rule, 0.2) for rule in ("token_truncate", "max_reject")),
+        ("sequence_mask", (2.0, 5.0)),  # its bounds must lie about 1
+        *(("opsm", bound) for bound in ((0.1, 0.2), NAN)),
+    ],
+)
+def test_a_bound_that_cannot_be_meant_is_refused(name, bound):
+    with pytest.raises(UserError, match=f"^{name} must"):
+        prepared(corrections={name: bound})
+
+
+def test_a_ratio_is_multiplied_once():
+    with pytest.raises(UserError, match="kpop and token_mask"):
+        prepared(corrections={"kpop": 0.1, "token_mask": 2.0})
     for name in sorted(WEIGHING):
         with pytest.raises(UserError, match=f"{name} multiplies by π_θ/μ"):
             prepared(corrections={name: 2.0}, trust_sampler=True)
         prepared("reinforce", corrections={name: 2.0}, trust_sampler=True)
 
 
-def test_the_factor_is_a_door():
-    """A column that would broadcast, and NaN, which a rejection would take for far."""
-    w, every = tensor([[1.0, 1.0, 30.0]]), torch.ones(1, 3)
-    given = {
-        "logp": w.log(),
-        "sampler_logp": 0 * w,
-        "mask": every,
-        "advantages": BAD[:1],
-    }
-    for name, odd in (
-        ("sampler_logp", 0 * w[:, :1]),
+@pytest.mark.parametrize(
+    ("name", "odd"),
+    [
+        ("sampler_logp", torch.zeros(1, 1)),
         ("logp", tensor([[0.0, NAN, 0.0]])),
-        ("mask", every.T),
+        ("mask", torch.ones(3, 1)),
         ("advantages", torch.ones(3)),
-        ("sampler_logp", [0.0]),
-    ):
-        with pytest.raises(UserError, match=name):
-            factor({"token_reject": 2.0}, **given | {name: odd})
+    ],
+)
+def test_the_factor_is_a_door(name, odd):
+    """A column that would broadcast, and NaN, which a rejection would take for far."""
+    given = {"logp": torch.ones(1, 3), "sampler_logp": torch.zeros(1, 3)}
+    given |= {"mask": torch.ones(1, 3), "advantages": torch.ones(1)}
+    with pytest.raises(UserError, match=name):
+        factor({"token_reject": 2.0}, **given | {name: odd})

@@ -212,24 +212,6 @@ def test_a_state_is_all_that_was_written_before():
     assert len(set(named.values())) == len(named)  # one number each
 
 
-def test_who_pays_right_turns_of_answers_that_failed():
-    """Neither GRPO nor GiGPO pays for any, whatever ω is; differences pay for all, if ω
-    is large enough."""
-    tokenizer, rollout, paid = rollout_of_calls()
-    found = seen(WORLD, tokenizer, rollout)
-    given = Scored(paid, rollout.group, rollout.mask, gamma=0.95, **found)
-    right = found["state_scores"].diff(dim=-1) > 0
-    right &= (paid == 0)[:, None] & (group_relative(given) != 0)[:, None]
-    assert right.sum() > 20
-    for omega in (0.0, 1.0, 9.0):
-        assert not (by_turn(gigpo, given, omega=omega)[right] > 0).any()
-    shares = [
-        (by_turn(state_differences, replace(given, gamma=0.0), omega=omega)[right] > 0)
-        for omega in (0.0, 1.0, 99.0)
-    ]
-    assert not shares[0].any() and shares[2].all()
-
-
 @pytest.mark.parametrize("function", [gigpo, partial(state_differences, omega=2.0)])
 def test_a_run_trains_with_it(function):
     method = replace(rl.ALGORITHMS["grpo"], advantages=function)

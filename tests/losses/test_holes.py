@@ -1,9 +1,9 @@
 """Holes in the mask: what a tool wrote is read, and counts nowhere.
 
-One property holds for every method, normaliser, advantage, term and correction: a row
-with holes gives what the same row gives without them. Two examples say in numbers what
-a reader may expect, beside what common mistakes give. verl's functions answer them in
-`tests/bridges/test_turns_of_engines.py`.
+One property holds for every advantage, term and correction: a row with holes gives what
+the same row gives without them; of losses it is in `test_properties.py`. Two examples
+say in numbers what a reader may expect, beside what common mistakes give. verl's
+functions answer them in `tests/bridges/test_turns_of_engines.py`.
 """
 
 import pytest
@@ -15,13 +15,12 @@ from torch.testing import assert_close
 from refimpl import corrections, loss_terms
 from refimpl.advantages import CRITIC_FREE, Scored, gae, whiten
 from refimpl.history import Meter, mean_over
-from refimpl.importance import log_ratio, sequence_log_ratio
 from refimpl.kl import ESTIMATORS, token_rewards
 from refimpl.logprobs import Reading
 from refimpl.loss_terms import LossInputs
 from refimpl.normalisers import NORMALISERS
-from refimpl.rollout import Batch, Rollout, turn_index
-from tests.losses.batches import EXACT, FLOAT64, every, mask_of, random_batch, weight_by
+from refimpl.rollout import Batch, Rollout
+from tests.losses.batches import FLOAT64, mask_of, random_batch, weight_by
 
 pytestmark = FLOAT64
 LENGTHS = [5, 4, 7, 1]
@@ -50,29 +49,6 @@ def both(mask: torch.Tensor):
     wide = [spread(x.detach(), mask) for x in (logp, old, advantages)]
     wide[0].requires_grad_()
     return (logp, old, advantages, compact), (*wide, mask)
-
-
-def loss_and_slope(algorithm, normaliser, logp, old, advantages, mask):
-    weight = weight_by(normaliser, mask, GROUP)
-    loss, told = algorithm.loss(logp, old, advantages, mask, weight)
-    return loss, grad(loss, logp)[0], told
-
-
-@every
-@pytest.mark.parametrize("normaliser", NORMALISERS.values(), ids=NORMALISERS)
-@pytest.mark.parametrize("seed", [0, 1])
-def test_every_loss_is_that_of_the_rows_without_holes(algorithm, normaliser, seed):
-    """Loss, gradient and metrics; and no gradient in a hole."""
-    mask = holes(seed)
-    compact, wide = both(mask)
-    right, slope, told = loss_and_slope(algorithm, normaliser, *compact)
-    found, slopes, again = loss_and_slope(algorithm, normaliser, *wide)
-    assert_close(found, right, **CLOSE)
-    assert_close(slopes[mask.bool()], slope[mask_of(LENGTHS).bool()], **CLOSE)
-    assert not slopes[mask == 0].any() and slope.any()
-    assert again.keys() == told.keys()
-    for name, value in told.items():
-        assert_close(again[name], value, **CLOSE)
 
 
 def batch_of(logp, old, advantages, mask, value) -> tuple[Batch, Reading]:
@@ -162,40 +138,8 @@ def test_every_advantage_is_that_of_the_rows_without_holes(name):
 MASK = tensor(
     [[1.0, 1, 0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0, 0]], dtype=torch.float64
 )
-SPAN = tensor([[1.0] * 8, [1, 1, 1, 1, 0, 0, 0, 0]], dtype=torch.float64)
-Z = tensor([[0.10, -0.10, 2, 2, 2, 0.05, 0.20, -0.05], [0.0] * 8], dtype=torch.float64)
 V0 = tensor([[0.2, 0.4, 9, 9, 9, 0.5, 0.7, 0.9], [0.0] * 8], dtype=torch.float64)
 """9: what a critic says where nobody asks it."""
-
-
-def test_example_a_lengths_and_ratios():
-    """2 + 3 tokens are the policy's. Its ratios: mean of .1 −.1 .05 .2 −.05 is .04."""
-    assert MASK.sum(-1).tolist() == [5, 4]
-    assert turn_index(MASK)[0].tolist() == [0, 0, -1, -1, -1, 1, 1, 1]
-    z = log_ratio(Z, torch.zeros_like(Z), MASK)
-    assert z[0].tolist() == [0.10, -0.10, 0, 0, 0, 0.05, 0.20, -0.05]
-    assert_close(sequence_log_ratio(z, MASK)[0], tensor(0.04))
-    assert_close(z.sum(-1).exp()[0], tensor(0.2).exp())
-    # Wrong: the observation in the mean; the right sum over the span.
-    assert_close(sequence_log_ratio(Z, SPAN)[0], tensor(0.775))
-    assert_close((z.sum(-1) / SPAN.sum(-1))[0], tensor(0.025))
-
-
-@pytest.mark.parametrize(
-    ("name", "right", "wrong"),
-    [
-        ("seq_mean_token_mean", (0.1, 0.125), (0.0625, 0.125)),
-        ("token_mean", (1 / 9, 1 / 9), (1 / 12, 1 / 12)),
-        ("seq_mean_token_sum", (0.5, 0.5), (0.5, 0.5)),
-        ("constant", (0.05, 0.05), (0.05, 0.05)),
-    ],
-)
-def test_example_a_weights(name, right, wrong):
-    """By the span, a call makes the caller's own tokens lighter: two averages show it,
-    and two do not."""
-    for mask, wanted in ((MASK, right), (SPAN, wrong)):
-        weight = weight_by(NORMALISERS[name], mask, max_length=10)
-        assert_close(weight, mask * tensor(wanted)[:, None], **EXACT)
 
 
 def no_skip(values, lam):
@@ -244,11 +188,3 @@ def test_example_b_the_reward_is_on_the_policys_last_token():
     assert right[0].tolist() == pytest.approx([0.45125, 0.475, 0.5, 0, 0])
     lost = gae(Scored(rewards.roll(2), tensor([0]), mask, half, lam=0.95))
     assert lost[0].tolist() == pytest.approx([-0.45125, -0.475, -0.5, 0, 0])
-
-
-def test_a_row_of_holes_alone_weighs_nothing():
-    mask = tensor([[1.0, 1, 0], [0, 0, 0]])
-    for normaliser in NORMALISERS.values():
-        weight = weight_by(normaliser, mask, max_length=3)
-        assert weight.isfinite().all() and not weight[1].any()
-    assert turn_index(mask)[1].tolist() == [-1, -1, -1]

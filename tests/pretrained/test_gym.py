@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from refimpl import UserError
-from refimpl.pretrained import answers, judge, scorer
+from refimpl.pretrained import answers, judge
 from refimpl.pretrained.gym import EVALUATES, FORWARDS, WHY, ReasoningGym
 from refimpl.rewards import columns
 from refimpl.tasks import TaskWarning
@@ -52,7 +52,7 @@ def task():
 
 @pytest.fixture(autouse=True)
 def forget_warnings():
-    judge._warned.clear()
+    judge.failed.clear()
 
 
 def process():
@@ -294,17 +294,17 @@ def scored_by(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "source",
     [
-        "return float(eval(answer) == 7)",
-        "exec(f'x = {answer}'); return 1.0",
-        "return float(eval(compile(answer, '<mine>', 'eval')) == 7)",
+        "return float(eval(text) == 7)",
+        "exec(f'x = {text}'); return 1.0",
+        "return float(eval(compile(text, '<mine>', 'eval')) == 7)",
     ],
 )
-def test_only_a_whole_text_of_the_task_is_evaluated(source, scored_by):
-    """The task wrote 3 + 4; a piece of that may come from anywhere."""
-    metadata = {"solution": " 3 + 4", "code": "x = 3 + 4", "steps": 2}
-    entry = {"answer": "7", "metadata": metadata}
-    with pytest.raises(UserError, match=r"tried to evaluate .*: '3'"):
-        assert scored_by(source, ("3 + 4 ", "3"), entry)
+def test_a_text_of_the_task_is_evaluated_and_none_of_the_model(source, scored_by):
+    entry = {"answer": "abs(7)"}
+    pick = "text = entry['answer'] if answer == '7' else answer.lower(); "
+    assert scored_by(pick + source, ["7"], entry) == [1.0]
+    with pytest.raises(UserError, match=r"tried to evaluate .*abs\(7\)"):
+        judge.scores(("reasoning_gym", "mine", {}), ["ABS(7)"], [entry])
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_each_slow_answer_leaves_the_next_ones_half_the_time(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::refimpl.tasks.TaskWarning")
-def test_a_fork_scores_until_it_ends_and_a_new_one_begins_as_it_began(scored_by):
+def test_a_process_scores_until_it_ends_and_a_new_one_takes_its_place(scored_by):
     source = (
         "os.environ[answer] = ''; answer == '0' and os._exit(3);"
         "return len({*'789'} & {*os.environ}) / 9"
@@ -351,7 +351,7 @@ def test_a_fork_scores_until_it_ends_and_a_new_one_begins_as_it_began(scored_by)
     assert scored_by(source, "78098") == [1 / 9, 2 / 9, 0, 1 / 9, 2 / 9]
 
 
-def test_an_interrupted_call_leaves_no_fork_behind(scored_by, monkeypatch, tmp_path):
+def test_an_interrupted_call_leaves_no_process_behind(scored_by, monkeypatch, tmp_path):
     """Which would go on to score its answers for nobody."""
     log = tmp_path / "log"
     source = f"time.sleep(0.1); open({str(log)!r}, 'a').write('I'); return 1.0"
@@ -377,12 +377,6 @@ def test_a_scorer_that_changes_its_entry_does_so_for_one_answer(scored_by):
     assert scored_by(source, "787") == [1.0, 0.0, 1.0]
 
 
-@pytest.mark.parametrize("text", "exit() x Integer(1).real 1;2 [1] 1=1".split())
-def test_what_sympy_may_compile_holds_no_name(text):
-    assert scorer.ARITHMETIC.fullmatch("Integer (1 )/Rational('2')\n")
-    assert not scorer.ARITHMETIC.fullmatch(text)
-
-
 # No answer holds up training
 
 
@@ -396,7 +390,7 @@ def test_what_sympy_may_compile_holds_no_name(text):
         ("raise SystemExit", "raised SystemExit", 0.0),
         ("return 'much'", "raised ValueError", 0.0),
         pytest.param(
-            "return float(len(bytes(3 * 2**30)) > 0)",
+            "return float(len(bytes(5 * 2**30)) > 0)",
             *("raised MemoryError", 0.0),
             marks=pytest.mark.skipif(sys.platform != "linux", reason="Linux alone"),
         ),
@@ -414,14 +408,9 @@ def test_a_score_outside_0_and_1_is_refused(value, scored_by):
         scored_by(f"return {value}")
 
 
-def test_what_cannot_be_imported_and_what_is_too_long_for_an_answer():
-    """Of a long answer the end is judged, and counted."""
-    with pytest.raises(UserError, match="scorer of nosuch cannot be used: KeyError"):
-        judge.scores(("reasoning_gym", "nosuch", {}), ["1"], [{}])
-    given, cut = [" " * 4095 + "7", " " * 4096 + "7"], judge.failed["chain_sum", "cut"]
-    with pytest.warns(TaskWarning, match="4096 characters .*: chain_sum judges its"):
-        assert judge.scores(SUM_SCORER, given, [SEVEN] * 2) == [1.0, 1.0]
-    assert judge.failed["chain_sum", "cut"] == cut + 1
+def test_of_a_long_answer_the_end_is_judged():
+    given = ["8" * 9000, " " * 9000 + "7"]
+    assert judge.scores(SUM_SCORER, given, [SEVEN] * 2) == [0.0, 1.0]
 
 
 def test_one_process_is_kept_and_a_script_without_a_main_guard_may_score(tmp_path):

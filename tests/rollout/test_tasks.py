@@ -1,4 +1,4 @@
-"""The two worlds: problems, demonstrations, habits, verifiers, tokenizer."""
+"""The worlds: problems, demonstrations, habits, verifiers, tokenizer."""
 
 import pickle
 import random
@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl import UserError
-from refimpl.tasks import Arithmetic, Sorting, rare_careful, verify
+from refimpl.tasks import Arithmetic, Calculator, Sorting, rare_careful, verify
 from refimpl.tasks.arithmetic import CHARACTERS
 from refimpl.tasks.world import HABITS
 from tests.worlds import TOKENIZER
 
 SUMS, SORTS = Arithmetic(), Sorting()
-BOTH = pytest.mark.parametrize("world", [SUMS, SORTS], ids=["sums", "sorting"])
+WORLDS = [SUMS, SORTS, Calculator(), rare_careful(), Arithmetic(2, 2), Sorting(2, 2)]
+each = pytest.mark.parametrize("world", WORLDS)
 ONLY = {"careful": (1, 0, 0), "guess": (0, 1, 0), "ramble": (0, 0, 1)}
 
 
@@ -57,18 +58,18 @@ def test_every_length_and_every_digit_is_drawn_about_equally_often():
     assert {row["terms"] for row in world.sample(100, 0)} == {7, 8, 9}
 
 
-@pytest.mark.parametrize("world", [Arithmetic(2, 2), Sorting(2, 2), SUMS, SORTS])
+@each
 def test_training_and_held_out_problems_divide_the_world_between_them(world):
     """With two digits there are only 100 problems, so many draws see them all."""
     trained = prompts_of(world.sample(4000, 0)) | prompts_of(world.sample(1000, 1))
     shown, held_out = world.demonstrations(3000, 0), prompts_of(world.held_out(1000))
     assert held_out.isdisjoint(trained | prompts_of(shown))
-    if world not in (SUMS, SORTS):
+    if world in (Arithmetic(2, 2), Sorting(2, 2)):
         assert len(trained | held_out) == 100
         assert 5 <= len(held_out) <= 20  # one in eight
 
 
-@BOTH
+@each
 def test_seed_and_purpose_decide_the_problems_and_no_global_generator(world):
     python, pytorch = random.getstate(), torch.get_rng_state()
     draws = (world.sample, world.held_out, world.demonstrations)
@@ -80,8 +81,11 @@ def test_seed_and_purpose_decide_the_problems_and_no_global_generator(world):
     assert all(draw(50, 4) != rows for draw, rows in zip(draws, first, strict=True))
     sampled, _, shown = ([row["prompt"] for row in rows] for rows in first)
     assert sampled != shown
-    streams = [w._random("train", 3).random() for w in (Arithmetic(), Sorting())]
-    assert len(set(streams)) == 2  # each world has seeds of its own
+
+
+def test_each_kind_of_world_has_seeds_of_its_own():
+    streams = {world._random("train", 3).random() for world in WORLDS[:3]}
+    assert len(streams) == 3
 
 
 def test_a_world_keeps_plain_numbers_in_the_order_of_its_fields():

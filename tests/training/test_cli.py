@@ -316,7 +316,7 @@ LINES: dict[str, str] = {
     "verl-config gropo": "mean 'grpo'",
 }
 if importlib.util.find_spec("peft") is None:  # which is asked for before its layers
-    LINES[f"{RUN} --lora target_modules=xx"] = "a LoRA needs peft"
+    LINES[f"{RUN} --lora target_modules=xx"] = "needs the package peft"
 if importlib.util.find_spec("reasoning_gym"):
     LINES[f"{GRPO} --task reasoning-gym:products"] = "give a --model"
 

@@ -1,8 +1,6 @@
 """Objects that control entropy: by hand, however a mini-batch is cut, and resumed."""
 
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -143,14 +141,3 @@ def test_a_resumed_run_goes_on_with_its_coefficient(tmp_path):
     resumed = small_run(rollouts=3, checkpoint_dir=tmp_path, resume=True, **given)
     assert resumed == whole and same_weights(resumed.model, whole.model)
     assert whole["entropy_coefficient"][-1] > whole["entropy_coefficient"][0] > 0
-
-
-def test_the_guides_batch_normalised_weights_by_hand():
-    """½, 1, 2 and 2 have the mean 1.375; 9 is held at 2 before, and a hole is none."""
-    guide = Path(__file__).parents[2] / "notebooks/guide/methods.md"
-    (code,) = re.findall(r"```python\n(def .*?)```", guide.read_text("utf-8"), re.S)
-    exec(code, names := {})
-    mini = batch([0.0] * 4, logp=tensor([0.5, 1, 2, 9]).log().tolist(), hole=2)
-    inputs = LossInputs(mini.old_logp, mini.old_logp, mini.mask, {})
-    found = names["batch_normalised"](mini, None, inputs).weight[mini.mask.bool()]
-    assert found.tolist() == pytest.approx([4 / 11, 8 / 11, 16 / 11, 16 / 11])

@@ -129,31 +129,6 @@ def test_the_loss_falls_on_the_response_and_its_end_alone():
         assert labels.tolist() == [-100] * len(prompt) + response + [-100] * padding
 
 
-def test_two_stages_show_their_mixes_at_their_rates(monkeypatch):
-    """A tenth of each rises, the rest falls; Adam forgets as in RL."""
-    shown, rates, betas = [], [], set()
-    demonstrations, step = Arithmetic.demonstrations, torch.optim.AdamW.step
-
-    def show(self, n, seed, mix=None):
-        shown.append((n, seed, mix))
-        return demonstrations(self, n, seed, mix)
-
-    def spy(self, *arguments, **keywords):
-        rates.append(self.param_groups[0]["lr"])
-        betas.add(self.param_groups[0]["betas"])
-        return step(self, *arguments, **keywords)
-
-    monkeypatch.setattr(Arithmetic, "demonstrations", show)
-    monkeypatch.setattr(torch.optim.AdamW, "step", spy)
-    world, steps = rare_careful(), {"skill_steps": 20, "habit_steps": 10}
-    sft.train(replace(QUICK, world=world, seed=3, **steps))
-    assert shown == [(80, 30, QUICK.skill_mix), (40, 31, world.habit_mix)]
-    assert betas == {(0.9, 0.95)}
-    for part, peak in ((rates[:20], 5e-3), (rates[20:], 5e-4)):
-        assert max(part) == part[1] == pytest.approx(peak, rel=0.01)
-        assert part[-1] < 1e-3 * peak and part[1:] == sorted(part[1:])[::-1]
-
-
 def test_the_loss_of_a_mixture_of_experts_pays_for_imbalance():
     """Where there is no padding."""
     model = random_moe()

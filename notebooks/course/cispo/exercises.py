@@ -11,33 +11,10 @@ from refimpl.importance import ratio
 
 def cispo_loss(logp, old_logp, advantages, mask, max_ratio=5.0):
     """−(1/Σ|o|) Σ sg[min(r, r_max)] Â log π."""
-    return _loss(lambda r, cap: r.clamp(max=cap).detach())(
-        logp, old_logp, advantages, mask, max_ratio
-    )
-
-
-def _loss(factor, mean=None, score=None):
-    """CISPO's loss with another factor (r, cap), another mean, or another score."""
-
-    def loss(logp, old_logp, advantages, mask, max_ratio=5.0):
-        r = (logp - old_logp).exp()
-        each = factor(r, max_ratio) * advantages[:, None]
-        each = each * (logp if score is None else score(logp))
-        if mean is None:
-            return -(each * mask).sum() / mask.sum()
-        return -mean(each, mask)
-
-    return loss
-
-
-def _capped(r, cap):
-    return r.clamp(max=cap).detach()
-
-
-def _clipped_surrogate(logp, old_logp, advantages, mask, max_ratio=5.0):
-    """min(r, cap) Â without log π: beyond the cap there is no gradient."""
-    r = (logp - old_logp).exp().clamp(max=max_ratio)
-    return -(r * advantages[:, None] * mask).sum() / mask.sum()
+    r = (logp - old_logp).exp()
+    factor = r.clamp(max=max_ratio).detach()
+    each = factor * advantages[:, None] * logp
+    return -(each * mask).sum() / mask.sum()
 
 
 def _by_where(logp, old_logp, advantages, mask, max_ratio=5.0):
@@ -66,39 +43,41 @@ TYPED = (
         cases=((*_BATCH, 1.2), (*_BATCH, 1.6), _BATCH),
         gradient=True,
         mistakes={
-            "The loss is minus the objective: its descent raises the objective.": (
-                lambda *given: -cispo_loss(*given)
-            ),
-            "A gradient went through the ratio: detach it before the product.": (
-                _loss(lambda r, cap: r.clamp(max=cap))
-            ),
-            "You detached log π. The gradient has to flow through it.": (
-                _loss(lambda r, cap: r.clamp(max=cap), score=lambda x: x.detach())
-            ),
-            "There is no lower bound: a token below 1 keeps its own ratio.": (
-                _loss(lambda r, cap: r.clamp(1 / cap, cap).detach())
-            ),
-            "The cap is the ratio itself here, not 1 + cap.": (
-                _loss(lambda r, cap: _capped(r, 1 + cap))
-            ),
-            "A capped token is not dropped: its coefficient is the cap.": (
-                _loss(lambda r, cap: r.masked_fill(r > cap, 0).detach())
-            ),
-            "You did not cap the ratio.": _loss(lambda r, cap: r.detach()),
-            "The importance ratio is missing: it multiplies log π, as a number.": (
-                _loss(lambda r, cap: torch.ones_like(r))
-            ),
+            "The loss is minus the objective: its descent raises the objective.": {
+                "-(each": "(each"
+            },
+            "A gradient went through the ratio: detach it before the product.": {
+                ".detach()": ""
+            },
+            "You detached log π. The gradient has to flow through it.": {
+                ".detach()": "",
+                "* logp\n": "* logp.detach()\n",
+            },
+            "There is no lower bound: a token below 1 keeps its own ratio.": {
+                "max=max_ratio": "1 / max_ratio, max_ratio"
+            },
+            "The cap is the ratio itself here, not 1 + cap.": {
+                "max=max_ratio": "max=1 + max_ratio"
+            },
+            "A capped token is not dropped: its coefficient is the cap.": {
+                ".clamp(max=max_ratio)": ".masked_fill(r > max_ratio, 0)"
+            },
+            "You did not cap the ratio.": {".clamp(max=max_ratio)": ""},
+            "The importance ratio is missing: it multiplies log π, as a number.": {
+                "factor * adv": "adv"
+            },
             "That is the clipped surrogate, without log π. A capped token must keep "
-            "its gradient.": _clipped_surrogate,
-            "The ratio is π_θ/π_old: you turned it round.": (
-                _loss(lambda r, cap: _capped(1 / r, cap))
-            ),
-            "Divide by the number of all tokens. You averaged each answer first.": (
-                _loss(_capped, lambda each, m: ((each * m).sum(1) / m.sum(1)).mean())
-            ),
-            "Padding counts in your mean. Sum over the mask, and divide by its sum.": (
-                _loss(_capped, lambda each, m: each.mean())
-            ),
+            "its gradient.": {".detach()": "", " * logp\n": "\n"},
+            "The ratio is π_θ/π_old: you turned it round.": {
+                "logp - old_logp": "old_logp - logp"
+            },
+            "Divide by the number of all tokens. You averaged each answer first.": {
+                "-(each": "-((each",
+                ".sum() / mask.sum()": ".sum(1) / mask.sum(1)).mean()",
+            },
+            "Padding counts in your mean. Sum over the mask, and divide by its sum.": {
+                "(each * mask).sum() / mask.sum()": "each.mean()"
+            },
         },
     ),
 )
@@ -116,10 +95,6 @@ _MASK_CASES = (
     (torch.tensor([0.85, 1.25, 1.25, 0.6]), torch.tensor([-1.0, 1, -1, -2]), 0.2, 0.2),
     (torch.tensor([0.75, 1.29, 1.0]), torch.tensor([-0.5, 0.5, 0.0]), 0.3, 0.28),
 )
-
-
-def _kept(inside):
-    return lambda r, a, low, high: inside(r, a, low, high).float()
 
 
 def _mask_by_minimum(ratios, advantages, epsilon_low, epsilon_high):
@@ -172,20 +147,18 @@ EXERCISES = (
         also=(_mask_by_minimum,),
         cases=_MASK_CASES,
         mistakes={
-            "You mask both sides for both signs. A move against Â stays open.": _kept(
-                lambda r, a, low, high: (r >= 1 - low) & (r <= 1 + high)
-            ),
-            "The signs are swapped: Â > 0 stops above, Â < 0 below.": _kept(
-                lambda r, a, low, high: (
-                    ~(((a < 0) & (r > 1 + high)) | ((a > 0) & (r < 1 - low)))
-                )
-            ),
-            "That marks the tokens that are masked; M is 1 where they are kept.": (
-                lambda *case: 1 - ppo_mask(*case)
-            ),
-            "Bad tokens have a bound too: Â < 0 and r < 1 − ε_low.": _kept(
-                lambda r, a, low, high: ~((a > 0) & (r > 1 + high))
-            ),
+            "You mask both sides for both signs. A move against Â stays open.": {
+                "(advantages > 0) & ": "",
+                "(advantages < 0) & ": "",
+            },
+            "The signs are swapped: Â > 0 stops above, Â < 0 below.": {
+                "risen = (advantages > 0)": "risen = (advantages < 0)",
+                "fallen = (advantages < 0)": "fallen = (advantages > 0)",
+            },
+            "That marks the tokens that are masked; M is 1 where they are kept.": {
+                "~": ""
+            },
+            "Bad tokens have a bound too: Â < 0 and r < 1 − ε_low.": {" | fallen": ""},
         },
     ),
     Exercise(

@@ -21,22 +21,11 @@ def _starts_one_by_one(sd_starts, sd_seeds, seeds, effect):
 
 def interval(by_start, t):
     """The mean of the starts' means, and Student's interval around it."""
-    return _interval()(by_start, t)
-
-
-def _interval(observations=None, degree=lambda n: n, spread=None, root=math.sqrt):
-    """The interval of other observations, degrees, spread, or root of n."""
-
-    def found(by_start, t):
-        means = [sum(d) / len(d) for d in by_start.values()]
-        values = means if observations is None else observations(by_start)
-        n, effect = len(values), sum(values) / len(values)
-        squares = sum((x - effect) ** 2 for x in values)
-        sd = math.sqrt(squares / (n - 1)) if spread is None else spread(squares, n)
-        half = t(degree(n)) * sd / root(n)
-        return effect, effect - half, effect + half
-
-    return found
+    means = [sum(d) / len(d) for d in by_start.values()]
+    n, effect = len(means), sum(means) / len(means)
+    sd = math.sqrt(sum((x - effect) ** 2 for x in means) / (n - 1))
+    half = t(n) * sd / math.sqrt(n)
+    return effect, effect - half, effect + half
 
 
 def _by_statistics(by_start, t):
@@ -46,19 +35,10 @@ def _by_statistics(by_start, t):
     return [middle, middle - half, middle + half]
 
 
-def _every(by_start):
-    return [x for d in by_start.values() for x in d]
-
-
 def _student(n):
     """0.975 quantiles of Student's t for two to six observations, and more."""
     known = {1: math.inf, 2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571}
     return known.get(n, 1.96 + 2.4 / n)
-
-
-def _half_only(by_start, t):
-    effect, low, high = interval(by_start, t)
-    return effect, effect - (high - low), effect + (high - low)
 
 
 _STARTS = {0: [0.1, 0.3], 1: [0.9, 0.7], 2: [0.4, 0.5, 0.6]}
@@ -76,22 +56,24 @@ TYPED = (
         ),
         mistakes={
             "You count runs. Average over the seeds of a start first, and count "
-            "starts.": _interval(_every),
+            "starts.": {
+                "sum(d) / len(d) for d in by_start.values()": (
+                    "x for d in by_start.values() for x in d"
+                )
+            },
             "The first seed of each start is only a part of what you know: average "
-            "over its seeds.": _interval(lambda x: [d[0] for d in x.values()]),
+            "over its seeds.": {"sum(d) / len(d)": "d[0]"},
             "That is the spread of the starts. Divide it by √n for that of their "
-            "mean.": _interval(root=lambda n: 1),
-            "Divide by √n, not by n.": _interval(root=lambda n: n),
-            "t takes the number of starts.": _interval(degree=lambda n: n - 1),
-            "The standard deviation of a sample divides by n − 1.": _interval(
-                spread=lambda squares, n: math.sqrt(squares / n)
-            ),
-            "That is the variance: take its root.": _interval(
-                spread=lambda squares, n: squares / (n - 1)
-            ),
-            "Your interval is twice as wide: the half-width is t · sd / √n.": (
-                _half_only
-            ),
+            "mean.": {" / math.sqrt(n)": ""},
+            "Divide by √n, not by n.": {"math.sqrt(n)": "n"},
+            "t takes the number of starts.": {"= t(n)": "= t(n - 1)"},
+            "The standard deviation of a sample divides by n − 1.": {
+                "/ (n - 1)": "/ n"
+            },
+            "That is the variance: take its root.": {"math.sqrt(sum": "(sum"},
+            "Your interval is twice as wide: the half-width is t · sd / √n.": {
+                "= t(n)": "= 2 * t(n)"
+            },
         },
     ),
 )

@@ -7,9 +7,8 @@ from course.kit.exercise import Exercise
 
 def two_lambdas(reward, values, lam, lam_critic=1.0):
     """GAE with λ for the policy; Â + V with λ_critic for the critic."""
-    return torch.stack(
-        [_gae(reward, values, lam), _targets(reward, values, lam_critic)]
-    )
+    for_policy, for_critic = _gae(reward, values, lam), _gae(reward, values, lam_critic)
+    return torch.stack([for_policy, for_critic + values])
 
 
 def _gae(reward, values, lam, last=0.0):
@@ -19,10 +18,6 @@ def _gae(reward, values, lam, last=0.0):
         A = delta + lam * A
         found[t], after = A, values[t]
     return found
-
-
-def _targets(reward, values, lam):
-    return _gae(reward, values, lam) + values
 
 
 def _by_sums(reward, values, lam, lam_critic=1.0):
@@ -40,23 +35,6 @@ def _by_sums(reward, values, lam, lam_critic=1.0):
     return torch.stack([rows[0], rows[1] + values])
 
 
-def _with(first, second):
-    return lambda reward, values, lam, lam_critic=1.0: torch.stack(
-        [
-            first(reward, values, lam, lam_critic),
-            second(reward, values, lam, lam_critic),
-        ]
-    )
-
-
-def _right_a(reward, values, lam, lam_critic):
-    return _gae(reward, values, lam)
-
-
-def _right_t(reward, values, lam, lam_critic):
-    return _targets(reward, values, lam_critic)
-
-
 _VALUES = torch.tensor([0.2, 0.4, 0.5, 0.7, 0.9]).double()
 
 TYPED = (
@@ -71,24 +49,22 @@ TYPED = (
             (1.0, torch.tensor([0.5, 0.1]).double(), 0.5),
         ),
         mistakes={
-            "The targets have a λ of their own. Yours are those of the advantages.": (
-                _with(_right_a, lambda r, v, lam, own: _targets(r, v, lam))
-            ),
-            "Those are the critic's errors. A target is Â + V.": _with(
-                _right_a, lambda r, v, lam, own: _gae(r, v, own)
-            ),
-            "The reward comes once, at the last token.": _with(
-                lambda r, v, lam, own: _gae(r, v, lam) + r,
-                _right_t,
-            ),
-            "After the last token there is no value: V is 0 there.": _with(
-                lambda r, v, lam, own: _gae(r, v, lam, last=float(v[-1])), _right_t
-            ),
-            "You exchanged the two λ.": _with(
-                lambda r, v, lam, own: _gae(r, v, own),
-                lambda r, v, lam, own: _targets(r, v, lam),
-            ),
-            "The two rows are exchanged: advantages first.": _with(_right_t, _right_a),
+            "The targets have a λ of their own. Yours are those of the advantages.": {
+                "lam_critic)": "lam)"
+            },
+            "Those are the critic's errors. A target is Â + V.": {" + values": ""},
+            "The reward comes once, at the last token.": {
+                "[for_policy,": "[for_policy + reward,"
+            },
+            "After the last token there is no value: V is 0 there.": {
+                "values, lam),": "values, lam, float(values[-1])),"
+            },
+            "You exchanged the two λ.": {
+                "for_policy, for_critic =": "for_critic, for_policy ="
+            },
+            "The two rows are exchanged: advantages first.": {
+                "for_policy, for_critic + values": "for_critic + values, for_policy"
+            },
         },
     ),
 )

@@ -11,11 +11,6 @@ def punished(correct: float, length: int, max_length: int, buffer: int) -> float
     return correct - min(max(over / buffer, 0.0), 1.0)
 
 
-def _less(punishment):
-    """6.3 with a punishment of (length, L_max, L_cache)."""
-    return lambda correct, *lengths: correct - punishment(*lengths)
-
-
 def _in_three_cases(correct, length, max_length, buffer):
     """6.3 as Eq. 13 is printed."""
     start = max_length - buffer
@@ -66,28 +61,24 @@ EXERCISES = (
             (0.0, 25000, 20480, 4096),
         ),
         mistakes={
-            "One point per token past L_max? The ramp lies before it, and ends.": (
-                _less(lambda length, limit, buffer: max(0, length - limit))
-            ),
-            "The ramp lies before L_max: it starts at L_max − L_cache.": (
-                lambda correct, length, limit, buffer: punished(
-                    correct, length - buffer, limit, buffer
-                )
-            ),
-            "Past L_max the punishment stays at −1: bound it.": _less(
-                lambda length, limit, buffer: max((length - limit) / buffer + 1, 0.0)
-            ),
-            "A short response is not rewarded for being short: bound it by 0.": _less(
-                lambda length, limit, buffer: min((length - limit) / buffer + 1, 1.0)
-            ),
-            "The punishment is added to the correctness reward, not in its place.": (
-                lambda correct, *lengths: punished(0.0, *lengths)
-            ),
-            "The ramp is L_cache long: divide by L_cache, not by L_max.": _less(
-                lambda length, limit, buffer: min(
-                    max((length - limit + buffer) / limit, 0.0), 1.0
-                )
-            ),
+            "One point per token past L_max? The ramp lies before it, and ends.": {
+                "min(max(over / buffer, 0.0), 1.0)": "max(0, length - max_length)"
+            },
+            "The ramp lies before L_max: it starts at L_max − L_cache.": {
+                "length - (max_length - buffer)": "length - max_length"
+            },
+            "Past L_max the punishment stays at −1: bound it.": {
+                "min(max(over / buffer, 0.0), 1.0)": "max(over / buffer, 0.0)"
+            },
+            "A short response is not rewarded for being short: bound it by 0.": {
+                "min(max(over / buffer, 0.0), 1.0)": "min(over / buffer, 1.0)"
+            },
+            "The punishment is added to the correctness reward, not in its place.": {
+                "correct - min": "-min"
+            },
+            "The ramp is L_cache long: divide by L_cache, not by L_max.": {
+                "/ buffer": "/ max_length"
+            },
         },
     ),
     Exercise(
@@ -138,39 +129,6 @@ def dapo_loss(logp, old_logp, advantages, mask, low=0.2, high=0.28):
     return -(mask * torch.minimum(r * A, clipped * A)).sum() / mask.sum()
 
 
-def _of_clip(bounds):
-    """A wrong `dapo_loss` with other bounds, a function of (low, high)."""
-
-    def loss(logp, old_logp, advantages, mask, low=0.2, high=0.28):
-        return dapo_loss(logp, old_logp, advantages, mask, *bounds(low, high))
-
-    return loss
-
-
-def _terms(logp, old_logp, advantages, low=0.2, high=0.28):
-    r, A = (logp - old_logp).exp(), advantages[:, None]
-    return r * A, r.clamp(1 - low, 1 + high) * A
-
-
-def _by_response(logp, old_logp, advantages, mask, **bounds):
-    objective = torch.minimum(*_terms(logp, old_logp, advantages, **bounds))
-    return -((mask * objective).sum(-1) / mask.sum(-1)).mean()
-
-
-def _padded(logp, old_logp, advantages, mask, **bounds):
-    return -torch.minimum(*_terms(logp, old_logp, advantages, **bounds)).mean()
-
-
-def _over_all_places(logp, old_logp, advantages, mask, **bounds):
-    objective = torch.minimum(*_terms(logp, old_logp, advantages, **bounds))
-    return -(mask * objective).mean()
-
-
-def _no_minimum(logp, old_logp, advantages, mask, **bounds):
-    _, clipped = _terms(logp, old_logp, advantages, **bounds)
-    return -(mask * clipped).sum() / mask.sum()
-
-
 def _in_cases(logp, old_logp, advantages, mask, low=0.2, high=0.28):
     """The minimum as its two cases: a ceiling for good tokens, a floor for bad."""
     r, A = (logp - old_logp).exp(), advantages[:, None]
@@ -195,22 +153,28 @@ TYPED = (
         gradient=True,
         mistakes={
             "That is GRPO's mean: each response first. Here every token counts alike, "
-            "so divide one sum by the number of all tokens.": _by_response,
-            "Padding is averaged as well: multiply by the mask.": _padded,
-            "You multiply by the mask, but divide by B·T: divide by mask.sum().": (
-                _over_all_places
-            ),
-            "The clip is the same on both sides: there is more room above, 1 + high.": (
-                _of_clip(lambda low, high: (low, low))
-            ),
-            "The bounds are swapped: it is 1 − low below and 1 + high above.": (
-                _of_clip(lambda low, high: (high, low))
-            ),
+            "so divide one sum by the number of all tokens.": {
+                "-(mask": "-((mask",
+                ".sum() / mask.sum()": ".sum(1) / mask.sum(1)).mean()",
+            },
+            "Padding is averaged as well: multiply by the mask.": {
+                "(mask * torch": "(torch",
+                ".sum() / mask.sum()": ".mean()",
+            },
+            "You multiply by the mask, but divide by B·T: divide by mask.sum().": {
+                ".sum() / mask.sum()": ".mean()"
+            },
+            "The clip is the same on both sides: there is more room above, 1 + high.": {
+                "1 + high": "1 + low"
+            },
+            "The bounds are swapped: it is 1 − low below and 1 + high above.": {
+                "low=0.2, high=0.28": "high=0.2, low=0.28"
+            },
             "Where is the minimum? A clip alone also stops tokens that ought to come "
-            "back.": _no_minimum,
-            "The sign: PyTorch minimises, and J is to be maximised.": (
-                lambda *batch: -dapo_loss(*batch)
-            ),
+            "back.": {"(r * A, clipped": "(clipped * A, clipped"},
+            "The sign: PyTorch minimises, and J is to be maximised.": {
+                "-(mask": "(mask"
+            },
         },
     ),
 )

@@ -36,11 +36,6 @@ def _wide(seed: int) -> tuple[torch.Tensor, ...]:
     return *two, mask
 
 
-def _detached(logits, teacher_logits, mask):
-    own, other = logits.log_softmax(-1), teacher_logits.log_softmax(-1)
-    return _mean((own.exp().detach() * (own - other)).sum(-1), mask)
-
-
 def _case(seed: int) -> tuple[torch.Tensor, ...]:
     generator = torch.Generator().manual_seed(seed)
     one, other = (
@@ -89,17 +84,17 @@ TYPED = (
         mistakes={
             "That is KL(π_T ‖ π), the forward direction. Its weights are the "
             "teacher's; weight by the student.": _kl_div,
-            "Logits are not log-probs: take `log_softmax` of both first.": (
-                lambda a, b, m: _mean((a.exp() * (a - b)).sum(-1), m)
-            ),
+            "Logits are not log-probs: take `log_softmax` of both first.": {
+                ".log_softmax(-1)": ""
+            },
             "That is a mean over padding and holes, too. Divide by the mask's sum.": (
                 lambda a, b, m: reverse_kl(a, b, torch.ones_like(m))
             ),
-            "The vocabulary's terms are added up, not averaged.": (
-                lambda a, b, m: reverse_kl(a, b, m) / a.shape[-1]
-            ),
+            "The vocabulary's terms are added up, not averaged.": {
+                ".sum(-1)": ".mean(-1)"
+            },
             "The student's weights are detached. They change as well when the logits "
-            "do.": _detached,
+            "do.": {"own.exp() *": "own.exp().detach() *"},
         },
     ),
 )

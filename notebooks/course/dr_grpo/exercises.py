@@ -7,21 +7,11 @@ from course.kit.exercise import Exercise
 
 def dr_grpo_loss(logp, old_logp, rewards, mask, limit, epsilon=0.2):
     """−(1/(G L_max)) Σ min(r Ã, clip(r) Ã), Ã = R − mean R."""
-    return _loss()(logp, old_logp, rewards, mask, limit, epsilon)
-
-
-def _loss(centre=None, pick=torch.minimum, weigh=None):
-    """Dr. GRPO with another advantage, another choice of two, or other weights."""
-
-    def loss(logp, old_logp, rewards, mask, limit, epsilon=0.2):
-        A = (rewards - rewards.mean() if centre is None else centre(rewards))[:, None]
-        r = (logp - old_logp).exp()
-        clipped = r.clamp(1 - epsilon, 1 + epsilon)
-        own = mask / (len(mask) * limit)
-        weight = own if weigh is None else weigh(mask, limit)
-        return -(weight * pick(r * A, clipped * A)).sum()
-
-    return loss
+    A = (rewards - rewards.mean())[:, None]
+    r = (logp - old_logp).exp()
+    clipped = r.clamp(1 - epsilon, 1 + epsilon)
+    weight = mask / (len(mask) * limit)
+    return -(weight * torch.minimum(r * A, clipped * A)).sum()
 
 
 def _by_rows(logp, old_logp, rewards, mask, limit, epsilon=0.2):
@@ -54,33 +44,33 @@ TYPED = (
         cases=((*_BATCH, 8), (*_BATCH, 48, 0.1)),
         gradient=True,
         mistakes={
-            "The loss is minus the objective: its descent raises the objective.": (
-                lambda *given: -dr_grpo_loss(*given)
-            ),
-            "The std is gone: Ã is the reward minus the group's mean.": _loss(
-                lambda R: (R - R.mean()) / (R.std() + 1e-6)
-            ),
-            "The baseline is missing: subtract the group's mean reward.": _loss(
-                lambda R: R
-            ),
-            "Every token weighs the same: divide by the constant, not by |o|.": _loss(
-                weigh=lambda m, limit: m / (len(m) * m.sum(1, keepdim=True))
-            ),
+            "The loss is minus the objective: its descent raises the objective.": {
+                "-(w": "(w"
+            },
+            "The std is gone: Ã is the reward minus the group's mean.": {
+                "(rewards - rewards.mean())": (
+                    "((rewards - rewards.mean()) / (rewards.std() + 1e-6))"
+                )
+            },
+            "The baseline is missing: subtract the group's mean reward.": {
+                " - rewards.mean()": ""
+            },
+            "Every token weighs the same: divide by the constant, not by |o|.": {
+                "(len(mask) * limit)": "(len(mask) * mask.sum(1, keepdim=True))"
+            },
             "That is the mean over all tokens (DAPO). Dr. GRPO's divisor is a "
-            "constant.": _loss(weigh=lambda m, limit: m / m.sum()),
-            "The mean over responses stays: divide by their number as well.": _loss(
-                weigh=lambda m, limit: m / limit
-            ),
+            "constant.": {"(len(mask) * limit)": "mask.sum()"},
+            "The mean over responses stays: divide by their number as well.": {
+                "(len(mask) * limit)": "limit"
+            },
             "Divide by the number of responses and by the limit; you left out the "
-            "limit.": _loss(weigh=lambda m, limit: m / len(m)),
-            "Padding counts in your sum. Multiply by the mask.": _loss(
-                weigh=lambda m, limit: torch.ones_like(m) / (len(m) * limit)
-            ),
-            "Take the smaller of r·A and clip(r)·A. You clip always.": _loss(
-                pick=lambda plain, clipped: clipped
-            ),
-            "Take the smaller of the two, also for A < 0.": _loss(pick=torch.maximum),
-            "The clip is missing.": _loss(pick=lambda plain, clipped: plain),
+            "limit.": {" * limit": ""},
+            "Padding counts in your sum. Multiply by the mask.": {"= mask /": "= 1 /"},
+            "Take the smaller of r·A and clip(r)·A. You clip always.": {
+                "r * A, ": "clipped * A, "
+            },
+            "Take the smaller of the two, also for A < 0.": {"minimum": "maximum"},
+            "The clip is missing.": {"clipped * A)": "r * A)"},
         },
     ),
 )

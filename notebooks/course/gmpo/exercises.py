@@ -22,20 +22,6 @@ def _one_sided(z, A, low, high):
     return torch.where(A > 0, z.clamp(max=high), z.clamp(min=-low))
 
 
-def _mean_of_logs(z, mask):
-    return ((z * mask).sum(1) / mask.sum(1)).exp()
-
-
-def _loss(clip=_one_sided, average=_mean_of_logs, of_answers=torch.mean):
-    """GMPO's loss with another clip, another mean of tokens, or another of answers."""
-
-    def loss(logp, old_logp, advantages, mask, low=0.4, high=0.4):
-        z = clip(logp - old_logp, advantages[:, None], low, high)
-        return -of_answers(average(z, mask) * advantages)
-
-    return loss
-
-
 def _as_printed(logp, old_logp, advantages, mask, low=0.4, high=0.4):
     """The paper's product of absolute values, its root, and the sign."""
     A, r = advantages[:, None], (logp - old_logp).exp()
@@ -90,40 +76,39 @@ TYPED = (
         cases=(_batch(), (*_batch(), 0.2, 0.5)),
         gradient=True,
         mistakes={
-            "The loss is minus the objective: its descent raises the objective.": (
-                lambda *given: -gmpo_loss(*given)
-            ),
-            "You clip on both sides. A token that comes back stays free.": _loss(
-                lambda z, A, low, high: z.clamp(-low, high)
-            ),
+            "The loss is minus the objective: its descent raises the objective.": {
+                "-(s": "(s"
+            },
+            "You clip on both sides. A token that comes back stays free.": {
+                "max=high": "-low, high",
+                "min=-low": "-low, high",
+            },
             "The clip looks at the sign of Â: from above for Â > 0, from below for "
-            "Â < 0.": _loss(lambda z, A, low, high: _one_sided(z, -A, low, high)),
-            "You bound bad answers from above too. Their tokens move down.": _loss(
-                lambda z, A, low, high: z.clamp(max=high)
-            ),
-            "Nothing is clipped here: that is GSPO without its own clip.": _loss(
-                lambda z, A, low, high: z
-            ),
-            "Your bounds are 1 ± 0.4 on the ratio. GMPO's are on its logarithm.": _loss(
-                lambda z, A, low, high: _one_sided(
-                    z, A, -math.log(1 - low), math.log(1 + high)
-                )
-            ),
-            "That is the arithmetic mean. Average the log-ratios, and then take exp.": (
-                _loss(average=lambda z, mask: (z.exp() * mask).sum(1) / mask.sum(1))
-            ),
-            "That is the product without its root: divide the sum by |o|.": _loss(
-                average=lambda z, mask: (z * mask).sum(1).exp()
-            ),
-            "Padding counts in your mean. Multiply by the mask.": _loss(
-                average=lambda z, mask: (z.sum(1) / mask.sum(1)).exp()
-            ),
-            "You divide by T, the padded width, instead of |o|.": _loss(
-                average=lambda z, mask: (z * mask).mean(1).exp()
-            ),
-            "That is the sum over answers. The objective is their mean.": _loss(
-                of_answers=torch.sum
-            ),
+            "Â < 0.": {"A > 0": "A < 0"},
+            "You bound bad answers from above too. Their tokens move down.": {
+                "min=-low": "max=high"
+            },
+            "Nothing is clipped here: that is GSPO without its own clip.": {
+                "z.clamp(max=high), z.clamp(min=-low)": "z, z"
+            },
+            "Your bounds are 1 ± 0.4 on the ratio. GMPO's are on its logarithm.": {
+                "max=high": "max=math.log(1 + high)",
+                "min=-low": "min=math.log(1 - low)",
+            },
+            "That is the arithmetic mean. Average the log-ratios, and then take exp.": {
+                "(z * mask)": "(z.exp() * mask)",
+                "sum(1)).exp()": "sum(1))",
+            },
+            "That is the product without its root: divide the sum by |o|.": {
+                " / mask.sum(1)": ""
+            },
+            "Padding counts in your mean. Multiply by the mask.": {"(z * mask)": "z"},
+            "You divide by T, the padded width, instead of |o|.": {
+                "(z * mask).sum(1) / mask.sum(1)": "(z * mask).mean(1)"
+            },
+            "That is the sum over answers. The objective is their mean.": {
+                ".mean()": ".sum()"
+            },
             "A clipped token loses its gradient, but it stays in the mean, at its "
             "bound.": _only_free_tokens,
             "You clip the answer's mean. Clip every token's log-ratio before it.": (

@@ -70,19 +70,6 @@ _MEAN_FIRST = torch.tensor([[0.5, 0.0, 1.0, 0.5], [1.0, 1.0, 1.0, 1.0]])
 _CLOSE = torch.tensor([[0.50, 0.52], [0.0, 1.0], [0.0, 0.0]])
 
 
-def _std(rewards: torch.Tensor, correction: int = 1) -> torch.Tensor:
-    return rewards.std(-1, correction=correction, keepdim=True)
-
-
-def _rows(change):
-    """`change` of the rewards with one row per prompt, flat again."""
-    return lambda rewards, size: change(rewards.view(-1, size)).flatten()
-
-
-def _centred(rewards: torch.Tensor) -> torch.Tensor:
-    return rewards - rewards.mean(-1, keepdim=True)
-
-
 def _one_by_one(rewards: torch.Tensor, size: int) -> torch.Tensor:
     found = []
     for start in range(0, len(rewards), size):
@@ -117,24 +104,6 @@ def _cases() -> tuple[tuple, ...]:
     return three, _wider(), (*_wider(), 0.3)
 
 
-def _loss(
-    *,
-    ratio=lambda logp, old, mask: (logp - old).exp(),
-    smaller=torch.minimum,
-    weight=lambda mask: mask / (len(mask) * mask.sum(1, keepdim=True)),
-    sign=-1,
-):
-    """GRPO's loss with one of its parts replaced."""
-
-    def loss(logp, old_logp, advantages, mask, epsilon=0.2):
-        A = advantages[:, None]
-        r = ratio(logp, old_logp, mask)
-        clipped = r.clamp(1 - epsilon, 1 + epsilon) * A
-        return sign * (weight(mask) * smaller(r * A, clipped)).sum()
-
-    return loss
-
-
 def _by_cases(logp, old_logp, advantages, mask, epsilon=0.2):
     """The clip as two conditions, and two means one after the other."""
     A = advantages[:, None]
@@ -159,49 +128,44 @@ TYPED = (
         also=(_one_by_one,),
         mistakes={
             "You return one row per prompt. The loss wants one number per response: "
-            "flatten the rows.": lambda rewards, size: advantage(rewards, size).view(
-                -1, size
-            ),
+            "flatten the rows.": {".flatten()": ""},
             "The answers to one prompt stand together: `view(-1, size)`, one row per "
-            "prompt. `view(size, -1)` mixes prompts.": lambda rewards, size: advantage(
-                rewards, len(rewards) // size
-            ),
-            "You compare with the mean of the batch. A prompt's baseline is its row.": (
-                _rows(lambda R: (R - R.mean()) / (_std(R) + 1e-6))
-            ),
-            "Mean and std are the whole batch's. One row is one prompt: use dim 1.": (
-                _rows(lambda R: (R - R.mean()) / (R.std() + 1e-6))
-            ),
-            "You compare answers to different prompts: dim 0 runs down a column.": (
-                _rows(lambda R: (R - R.mean(0)) / (R.std(0) + 1e-6))
-            ),
-            "The mean is the row's, the std is the batch's. Use the row's for both.": (
-                _rows(lambda R: _centred(R) / (R.std() + 1e-6))
-            ),
-            "The std is missing: that is Dr. GRPO's advantage (chapter 04).": (
-                _rows(_centred)
-            ),
-            "That is the std with ddof = 0. Here, as in TRL and verl, ddof is 1.": (
-                _rows(lambda R: _centred(R) / (_std(R, 0) + 1e-6))
-            ),
-            "A row of equal rewards gives 0/0 = NaN. Add 1e-6 to the std.": (
-                _rows(lambda R: _centred(R) / _std(R))
-            ),
-            "1e-6 is added to the std, not under the root: small rewards feel it.": (
-                _rows(lambda R: _centred(R) / (_std(R) ** 2 + 1e-6).sqrt())
-            ),
-            "You divide by the variance. Then Â depends on the rewards' unit.": (
-                _rows(lambda R: _centred(R) / (_std(R) ** 2 + 1e-6))
-            ),
-            "You leave out the answer's own reward (leave-one-out). GRPO keeps it.": (
-                _rows(
-                    lambda R: (
-                        _centred(R)
-                        / (_std(R) + 1e-6)
-                        * (R.shape[-1] / (R.shape[-1] - 1))
-                    )
-                )
-            ),
+            "prompt. `view(size, -1)` mixes prompts.": {
+                "view(-1, size)": "view(-1, len(rewards) // size)"
+            },
+            "You compare with the mean of the batch. A prompt's baseline is its row.": {
+                "R.mean(1, keepdim=True)": "R.mean()"
+            },
+            "Mean and std are the whole batch's. One row is one prompt: use dim 1.": {
+                "mean(1, keepdim=True)": "mean()",
+                "std(1, keepdim=True)": "std()",
+            },
+            "You compare answers to different prompts: dim 0 runs down a column.": {
+                "mean(1, keepdim=True)": "mean(0)",
+                "std(1, keepdim=True)": "std(0)",
+            },
+            "The mean is the row's, the std is the batch's. Use the row's for both.": {
+                "std(1, keepdim=True)": "std()"
+            },
+            "The std is missing: that is Dr. GRPO's advantage (chapter 04).": {
+                " / (R.std(1, keepdim=True) + 1e-6)": ""
+            },
+            "That is the std with ddof = 0. Here, as in TRL and verl, ddof is 1.": {
+                "R.std(1, ": "R.std(1, correction=0, "
+            },
+            "A row of equal rewards gives 0/0 = NaN. Add 1e-6 to the std.": {
+                " + 1e-6": ""
+            },
+            "1e-6 is added to the std, not under the root: small rewards feel it.": {
+                "R.std": "(R.var",
+                "+ 1e-6)": "+ 1e-6).sqrt())",
+            },
+            "You divide by the variance. Then Â depends on the rewards' unit.": {
+                "R.std": "R.var"
+            },
+            "You leave out the answer's own reward (leave-one-out). GRPO keeps it.": {
+                "+ 1e-6)": "+ 1e-6) * (size / (size - 1))"
+            },
         },
     ),
     Exercise(
@@ -212,45 +176,41 @@ TYPED = (
         also=(_by_cases,),
         gradient=True,
         mistakes={
-            "That is the objective, which we maximise. A loss has the other sign.": (
-                _loss(sign=1)
-            ),
+            "That is the objective, which we maximise. A loss has the other sign.": {
+                "-(weight": "(weight"
+            },
             "You take the mean over all tokens, as PPO does here. GRPO averages each "
-            "response first, and then the responses.": (
-                _loss(weight=lambda mask: mask / mask.sum())
-            ),
+            "response first, and then the responses.": {
+                "mask / (len(mask) * mask.sum(1, keepdim=True))": "mask / mask.sum()"
+            },
             "You divide by T, the padded width. A response is divided by the number of "
-            "its own tokens.": (
-                _loss(weight=lambda mask: mask / (len(mask) * mask.shape[1]))
-            ),
-            "Padding counts. Multiply by the mask before you add up.": (
-                _loss(weight=lambda mask: torch.ones_like(mask) / mask.numel())
-            ),
+            "its own tokens.": {
+                "mask / (len(mask) * mask.sum(1, keepdim=True))": "mask / mask.numel()"
+            },
+            "Padding counts. Multiply by the mask before you add up.": {
+                "mask / (len(mask) * mask.sum(1, keepdim=True))": "1 / mask.numel()"
+            },
             "Each response has its mean, but you add the responses up. Divide by their "
-            "number as well.": _loss(weight=lambda mask: mask / mask.sum(1)[:, None]),
-            "The clip takes the smaller of the two terms: torch.minimum.": (
-                _loss(smaller=torch.maximum)
-            ),
+            "number as well.": {"len(mask) * ": ""},
+            "The clip takes the smaller of the two terms: torch.minimum.": {
+                "minimum": "maximum"
+            },
             "There is no clip. Compare r Â with the same for r between 1 − ε and "
-            "1 + ε, and take the smaller.": _loss(smaller=lambda plain, clipped: plain),
+            "1 + ε, and take the smaller.": {"torch.minimum(r * A, clipped)": "r * A"},
             "You always clip. The minimum leaves a token its gradient when it has "
-            "moved the wrong way.": _loss(smaller=lambda plain, clipped: clipped),
-            "Upside down: r is the new probability over the old one.": (
-                _loss(ratio=lambda logp, old, mask: (old - logp).exp())
-            ),
-            "The difference of two log-probs is log r. The ratio is its exponential.": (
-                _loss(ratio=lambda logp, old, mask: logp - old)
-            ),
-            "That is one ratio for the whole response. GRPO has one for each token.": (
-                _loss(
-                    ratio=lambda logp, old, mask: (
-                        ((logp - old) * mask).sum(1, keepdim=True).exp()
-                    )
-                )
-            ),
-            "You compare logp with itself, so every ratio is 1. π_old is `old_logp`.": (
-                _loss(ratio=lambda logp, old, mask: (logp - logp.detach()).exp())
-            ),
+            "moved the wrong way.": {"torch.minimum(r * A, clipped)": "clipped"},
+            "Upside down: r is the new probability over the old one.": {
+                "logp - old_logp": "old_logp - logp"
+            },
+            "The difference of two log-probs is log r. The ratio is its exponential.": {
+                ".exp()": ""
+            },
+            "That is one ratio for the whole response. GRPO has one for each token.": {
+                "(logp - old_logp)": "((logp - old_logp) * mask).sum(1)[:, None]"
+            },
+            "You compare logp with itself, so every ratio is 1. π_old is `old_logp`.": {
+                "- old_logp": "- logp.detach()"
+            },
         },
     ),
 )

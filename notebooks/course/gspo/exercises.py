@@ -40,45 +40,6 @@ def _per_response(each, mask):
     return ((each * mask).sum(-1) / mask.sum(-1)).mean()
 
 
-def _with_ratio(ratio):
-    """GSPO's loss with another ratio of a response, (logp, old_logp, mask) → (B,)."""
-
-    def loss(logp, old_logp, advantages, mask, low=3e-4, high=4e-4):
-        s = ratio(logp, old_logp, mask)
-        return -_clipped(s, advantages, low, high).mean()
-
-    return loss
-
-
-def _with_objective(objective):
-    """GSPO's loss with another objective (s, Â, lower bound, upper bound) → (B,)."""
-
-    def loss(logp, old_logp, advantages, mask, low=3e-4, high=4e-4):
-        s = _ratio(logp, old_logp, mask)[:, 0]
-        return -objective(s, advantages, 1 - low, 1 + high).mean()
-
-    return loss
-
-
-def _by_tokens(ratio, mean=_per_response):
-    """GSPO-token's loss with another ratio of each token."""
-
-    def loss(logp, old_logp, advantages, mask, low=3e-4, high=4e-4):
-        s = ratio(logp, old_logp, mask).expand_as(mask)
-        return -mean(_clipped(s, advantages, low, high), mask)
-
-    return loss
-
-
-def _token_ratio(logp, old_logp, mask):
-    """s in value, π_θ in gradient."""
-    return _ratio(logp, old_logp, mask).detach() * (logp - logp.detach()).exp()
-
-
-def _token_mean(each, mask):
-    return (each * mask).sum() / mask.sum()
-
-
 def _row_by_row(logp, old_logp, advantages, mask, low=3e-4, high=4e-4):
     """GSPO with PPO's clip as a maximum of losses, one response after the other."""
     losses = []
@@ -142,77 +103,48 @@ TYPED = (
         cases=_cases(_A),
         gradient=True,
         mistakes={
-            "The root is missing: divide the sum of log-ratios by |o| before exp.": (
-                _with_ratio(lambda new, old, mask: ((new - old) * mask).sum(-1).exp())
-            ),
-            "You divide by the padded width; |o| counts the ones of the mask.": (
-                _with_ratio(lambda new, old, mask: ((new - old) * mask).mean(-1).exp())
-            ),
-            "Padding takes part in the sum: multiply the log-ratios by the mask.": (
-                _with_ratio(
-                    lambda new, old, mask: ((new - old).sum(-1) / mask.sum(-1)).exp()
-                )
-            ),
-            "That is the arithmetic mean of the ratios: average the logs, then exp.": (
-                _with_ratio(
-                    lambda new, old, mask: (
-                        ((new - old).exp() * mask).sum(-1) / mask.sum(-1)
-                    )
-                )
-            ),
-            "exp is missing: that is log s.": (
-                _with_ratio(
-                    lambda new, old, mask: ((new - old) * mask).sum(-1) / mask.sum(-1)
-                )
-            ),
-            "One ratio for the whole batch: each response has its own (dim=-1).": (
-                _with_ratio(
-                    lambda new, old, mask: (
-                        (((new - old) * mask).sum() / mask.sum()).exp().expand(len(new))
-                    )
-                )
-            ),
-            "The value is right, but you detached s, so nothing has a gradient.": (
-                _with_ratio(
-                    lambda new, old, mask: _ratio(new, old, mask)[:, 0].detach()
-                )
-            ),
-            "The sign: an optimiser minimises, so the loss is −J.": (
-                lambda *batch: -gspo_loss(*batch)
-            ),
+            "The root is missing: divide the sum of log-ratios by |o| before exp.": {
+                " / mask.sum(-1)": ""
+            },
+            "You divide by the padded width; |o| counts the ones of the mask.": {
+                "z.sum(-1) / mask.sum(-1)": "z.mean(-1)"
+            },
+            "Padding takes part in the sum: multiply the log-ratios by the mask.": {
+                " * mask": ""
+            },
+            "That is the arithmetic mean of the ratios: average the logs, then exp.": {
+                "(logp - old_logp) *": "(logp - old_logp).exp() *",
+                "mask.sum(-1)).exp()": "mask.sum(-1))",
+            },
+            "exp is missing: that is log s.": {".exp()": ""},
+            "One ratio for the whole batch: each response has its own (dim=-1).": {
+                "(z.sum(-1) / mask.sum(-1))": "(z.sum() / mask.sum()).expand(len(z))"
+            },
+            "The value is right, but you detached s, so nothing has a gradient.": {
+                ".exp()": ".exp().detach()"
+            },
+            "The sign: an optimiser minimises, so the loss is −J.": {"-torch": "torch"},
             "The min is missing. Without it, responses that moved against their "
-            "advantage lose their gradient as well.": _with_objective(
-                lambda s, a, low, high: s.clamp(low, high) * a
-            ),
-            "You took the larger of the two: the objective is their minimum.": (
-                _with_objective(
-                    lambda s, a, low, high: torch.maximum(s * a, s.clamp(low, high) * a)
-                )
-            ),
-            "The clip is missing.": _with_objective(lambda s, a, low, high: s * a),
+            "advantage lose their gradient as well.": {"(s * adv": "(inside * adv"},
+            "You took the larger of the two: the objective is their minimum.": {
+                "minimum": "maximum"
+            },
+            "The clip is missing.": {"inside * adv": "s * adv"},
             "s is (B, 1) and the advantages are (B,), so their product is (B, B): each "
-            "ratio meets the advantages of all responses.": (
-                lambda logp, old_logp, a, mask, low, high: (
-                    -_clipped(_ratio(logp, old_logp, mask), a, low, high).mean()
-                )
-            ),
-            "`low` and `high` are exchanged.": (
-                lambda logp, old_logp, a, mask, low, high: gspo_loss(
-                    logp, old_logp, a, mask, high, low
-                )
-            ),
-            "The mean over responses is missing: you return their sum.": (
-                lambda *batch: gspo_loss(*batch) * len(batch[0])
-            ),
+            "ratio meets the advantages of all responses.": {
+                ".exp()": ".exp()[:, None]"
+            },
+            "`low` and `high` are exchanged.": {
+                "low=3e-4, high=4e-4": "high=3e-4, low=4e-4"
+            },
+            "The mean over responses is missing: you return their sum.": {
+                ".mean()": ".sum()"
+            },
             "A mean over tokens counts a response as often as it has tokens. Every "
-            "response counts once.": (
-                lambda logp, old_logp, a, mask, low, high: (
-                    -_token_mean(
-                        _clipped(_ratio(logp, old_logp, mask), a[:, None], low, high),
-                        mask,
-                    )
-                )
-            ),
+            "response counts once.": {
+                "-torch": "-(torch",
+                ".mean()": " * mask.sum(-1)).sum() / mask.sum()",
+            },
             "That is GRPO, with a ratio for every token. GSPO has one per response.": (
                 lambda logp, old_logp, a, mask, low, high: (
                     -_per_response(
@@ -231,84 +163,56 @@ TYPED = (
         gradient=True,
         mistakes={
             "s is not detached, so each token pushes all tokens, and itself once "
-            "more.": _by_tokens(
-                lambda new, old, mask: (
-                    _ratio(new, old, mask) * (new - new.detach()).exp()
-                )
-            ),
-            "That is GSPO again: without stop-gradient each token pushes all tokens.": (
-                _by_tokens(_ratio)
-            ),
+            "more.": {"mask).detach()": "mask)"},
+            "That is GSPO again: without stop-gradient each token pushes all tokens.": {
+                ".detach() * (logp - logp.detach()).exp()": ""
+            },
             "The value is right, but nothing has a gradient: multiply sg[s] by "
-            "π_θ / sg[π_θ], whose gradient is that of the token.": _by_tokens(
-                lambda new, old, mask: _ratio(new, old, mask).detach()
-            ),
+            "π_θ / sg[π_θ], whose gradient is that of the token.": {
+                " * (logp - logp.detach()).exp()": ""
+            },
             "The fraction is π_θ over itself, detached, and not over π_old: its value "
-            "is 1.": _by_tokens(
-                lambda new, old, mask: (
-                    _ratio(new, old, mask).detach() * (new - old).exp()
-                )
-            ),
+            "is 1.": {"logp.detach()": "old_logp"},
             "That is GRPO, with a ratio for every token. The value is s for all of "
-            "them.": _by_tokens(lambda new, old, mask: (new - old).exp()),
-            "You average a response's advantages: each token keeps its own.": (
-                lambda logp, old_logp, a, mask, low, high: gspo_token_loss(
-                    logp,
-                    old_logp,
-                    ((a * mask).sum(-1) / mask.sum(-1))[:, None].expand_as(mask),
-                    mask,
-                    low,
-                    high,
+            "them.": {"_ratio(logp, old_logp, mask)": "(logp - old_logp).exp()"},
+            "You average a response's advantages: each token keeps its own.": {
+                "s, advantages": (
+                    "s, ((advantages * mask).sum(-1) / mask.sum(-1))[:, None]"
                 )
-            ),
-            "The root is missing: divide the sum of log-ratios by |o| before exp.": (
-                _by_tokens(
-                    lambda new, old, mask: (
-                        ((new - old) * mask).sum(-1, keepdim=True).exp().detach()
-                        * (new - new.detach()).exp()
-                    )
+            },
+            "The root is missing: divide the sum of log-ratios by |o| before exp.": {
+                "_ratio(logp, old_logp, mask)": (
+                    "((logp - old_logp) * mask).sum(-1)[:, None].exp()"
                 )
-            ),
-            "Padding takes part in the ratio: multiply the log-ratios by the mask.": (
-                _by_tokens(
-                    lambda new, old, mask: (
-                        ((new - old).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True))
-                        .exp()
-                        .detach()
-                        * (new - new.detach()).exp()
-                    )
+            },
+            "Padding takes part in the ratio: multiply the log-ratios by the mask.": {
+                "_ratio(logp, old_logp, mask)": (
+                    "((logp - old_logp).sum(-1) / mask.sum(-1)).exp()[:, None]"
                 )
-            ),
-            "Padding takes part in the mean over tokens: multiply by the mask.": (
-                _by_tokens(
-                    _token_ratio, lambda x, mask: (x.sum(-1) / mask.sum(-1)).mean()
-                )
-            ),
-            "You divide by the padded width; |o| counts the ones of the mask.": (
-                _by_tokens(_token_ratio, lambda x, mask: (x * mask).mean())
-            ),
+            },
+            "Padding takes part in the mean over tokens: multiply by the mask.": {
+                "_per_response": "(lambda x, mask: (x.sum(-1) / mask.sum(-1)).mean())"
+            },
+            "You divide by the padded width; |o| counts the ones of the mask.": {
+                "_per_response": "(lambda x, mask: (x * mask).mean())"
+            },
             "A mean over all tokens counts a response as often as it has tokens. Take "
-            "the mean of each response first.": _by_tokens(_token_ratio, _token_mean),
-            "The mean over a response's tokens is missing.": _by_tokens(
-                _token_ratio, lambda x, mask: (x * mask).sum(-1).mean()
-            ),
-            "The sign: an optimiser minimises, so the loss is −J.": (
-                lambda *batch: -gspo_token_loss(*batch)
-            ),
-            "`low` and `high` are exchanged.": (
-                lambda logp, old_logp, a, mask, low, high: gspo_token_loss(
-                    logp, old_logp, a, mask, high, low
-                )
-            ),
+            "the mean of each response first.": {
+                "_per_response": "(lambda x, mask: (x * mask).sum() / mask.sum())"
+            },
+            "The mean over a response's tokens is missing.": {
+                "_per_response": "(lambda x, mask: (x * mask).sum(-1).mean())"
+            },
+            "The sign: an optimiser minimises, so the loss is −J.": {"-_per": "_per"},
+            "`low` and `high` are exchanged.": {
+                "low=3e-4, high=4e-4": "high=3e-4, low=4e-4"
+            },
             "The min is missing. Without it, tokens of a response that moved against "
-            "their advantage lose their gradient as well.": (
-                lambda logp, old_logp, a, mask, low, high: (
-                    -_per_response(
-                        _token_ratio(logp, old_logp, mask).clamp(1 - low, 1 + high) * a,
-                        mask,
-                    )
+            "their advantage lose their gradient as well.": {
+                "_clipped(s, advantages, low, high)": (
+                    "s.clamp(1 - low, 1 + high) * advantages"
                 )
-            ),
+            },
         },
     ),
 )
@@ -403,21 +307,11 @@ EXERCISES = (
         ),
         mistakes={
             "That is the mean of one token's factor r^(1/n). A response has n of them, "
-            "and they are independent.": (
-                lambda old, new, n: mean_of_s(old, new, n) ** (1 / n)
-            ),
-            "You average under π_θ, but the responses were sampled from π_old.": (
-                lambda old, new, n: (
-                    sum(q * (q / p) ** (1 / n) for p, q in zip(old, new, strict=True))
-                    ** n
-                )
-            ),
-            "The ratio is upside down: it is π_θ / π_old.": (
-                lambda old, new, n: (
-                    sum(p * (p / q) ** (1 / n) for p, q in zip(old, new, strict=True))
-                    ** n
-                )
-            ),
+            "and they are independent.": {"one_token**n": "one_token"},
+            "You average under π_θ, but the responses were sampled from π_old.": {
+                "p * (q / p)": "q * (q / p)"
+            },
+            "The ratio is upside down: it is π_θ / π_old.": {"q / p": "p / q"},
             "That is the mean of the product of the ratios, which is always 1. The "
             "root is missing.": lambda old, new, n: 1.0,
             "That is the limit for long responses. Asked is the exact mean for n "

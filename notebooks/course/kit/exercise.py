@@ -10,14 +10,14 @@ import contextlib
 import copy
 import dis
 import importlib
+import inspect
 import pkgutil
 import random
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 
 import course
@@ -27,8 +27,9 @@ import course
 class Exercise:
     """`solution` is a function of the cases' arguments, or a plain value and `why`.
 
-    `mistakes` maps what to say to the wrong function (or value) that deserves it.
-    `also` are right answers written another way, which must pass. `choices` are the
+    `mistakes` maps what to say to the wrong function (or value) that deserves it; a
+    dict is the solution with its keys' text replaced. `also` are right answers written
+    another way, which must pass. `choices` are the
     answers that the task names, if it does. Where two answers are asked for, `parts`
     names them, and `choices`, if given, has a tuple for each. With `gradient` a case's
     first argument is log π, and a function is judged by its value and by its gradient
@@ -45,6 +46,22 @@ class Exercise:
     choices: tuple = ()
     parts: tuple[str, ...] = ()
     gradient: bool = False
+
+    def __post_init__(self):
+        for says, wrong in self.mistakes.items():
+            if isinstance(wrong, dict):
+                self.mistakes[says] = edited(self.solution, wrong)
+
+
+def edited(solution: Callable, edits: Mapping[str, str]) -> Callable:
+    """The same function with other text in some places."""
+    code, made = inspect.getsource(solution), {}
+    for old, new in edits.items():
+        if old not in code:
+            raise ValueError(f"{solution.__name__} has no {old!r}")
+        code = code.replace(old, new)
+    exec(code, solution.__globals__, made)
+    return made[solution.__name__]
 
 
 RIGHT, WRONG, EMPTY = "✓", "✗", "…"
@@ -141,43 +158,20 @@ class _Raised(Exception):
 
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
 """How far a number may be from the answer that it is taken for."""
-SWITCHES: tuple[tuple[Callable, Callable], ...] = (
-    (torch.is_grad_enabled, torch.set_grad_enabled),
-    (torch.get_default_dtype, torch.set_default_dtype),
-    (torch.get_num_threads, torch.set_num_threads),
-    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
-    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
-    (
-        lambda: torch.is_autocast_enabled("cpu"),
-        lambda on: torch.set_autocast_enabled("cpu", on),
-    ),
-    (
-        lambda: str(torch.get_default_device()),
-        lambda name: torch.set_default_device(None if name == "cpu" else name),
-    ),
-)
-"""What code can change for all that runs after it, and how to put it back."""
-DICE: tuple[tuple[Callable, Callable], ...] = (
-    (torch.get_rng_state, torch.set_rng_state),
-    (random.getstate, random.setstate),
-    (np.random.get_state, np.random.set_state),
-)
 
 
 @contextlib.contextmanager
 def undone() -> Iterator[None]:
-    """Whatever is switched inside is switched back; dice show what they showed."""
-    switches = [(get, put, get()) for get, put in SWITCHES]
-    dice = [(put, get()) for get, put in DICE]
+    """Gradients, the default dtype and all dice are afterwards what they were."""
+    grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
+    dice, plain = torch.get_rng_state(), random.getstate()
     try:
         yield
     finally:
-        for get, put, before in switches:
-            if get() != before:
-                put(before)
-        for put, before in dice:
-            put(before)
+        torch.set_grad_enabled(grad)
+        torch.set_default_dtype(dtype)
+        torch.set_rng_state(dice)
+        random.setstate(plain)
 
 
 @undone()

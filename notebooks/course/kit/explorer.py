@@ -27,7 +27,7 @@ from traitlets import TraitError
 
 from course.kit.plots.words import plain, words
 from course.kit.stakes import Panel, Prediction
-from refimpl.validation import UserError, one_line, refuse_unknown, shown
+from refimpl.validation import UserError, refuse_unknown, shown
 
 CONTROLS, PICTURE = 270, 556
 """Pixels: as wide are the controls; a picture with less room goes under them.
@@ -151,34 +151,15 @@ class Explorer(widgets.HBox):
         return np.array(self.canvas.buffer_rgba())[..., :3]
 
     def set(self, **values) -> None:
-        """Set several controls, and draw once.
-
-        Raises `UserError`, and leaves all as it was, if one of them has no such value.
-        """
+        """Set several controls, and draw once."""
         refuse_unknown("this explorer", values, self.controls)
-        before = self.values
         for name, value in values.items():
+            self.controls[name].unobserve(self.drag, names="value")
             try:
-                self._put(name, value)
-                became = self.values[name]
-                if became is None or not np.all(became == value):  # cut off, or NaN
-                    raise ValueError(f"it becomes {became!r}")
-            except Exception as error:
-                for one in values:
-                    self._put(one, before[one])
-                raise UserError(
-                    f"{name} cannot be set to {shown(value)} ({one_line(error)}); it "
-                    f"can be {allowed(self.controls[name])}"
-                ) from error
+                self.controls[name].value = value
+            finally:
+                self.controls[name].observe(self.drag, names="value")
         self.redraw(every=False)
-
-    def _put(self, name: str, value) -> None:
-        """Set a control without drawing."""
-        self.controls[name].unobserve(self.drag, names="value")
-        try:
-            self.controls[name].value = value
-        finally:
-            self.controls[name].observe(self.drag, names="value")
 
     def button(self, label: str, values: Mapping) -> widgets.Button:
         button = widgets.Button(description=label, layout=WIDE)
@@ -279,14 +260,6 @@ def reach(control: widgets.Widget) -> list:
     if hasattr(control, "options"):
         return [o[1] if isinstance(o, tuple) else o for o in control.options]
     return [control.min, control.max]
-
-
-def allowed(control: widgets.Widget) -> str:
-    """What a control can be set to, in words."""
-    known = [shown(value) for value in reach(control)]
-    if not hasattr(control, "options"):
-        return f"anything from {known[0]} to {known[1]}"
-    return ", ".join(known if len(known) < 9 else [*known[:4], "…", *known[-4:]])
 
 
 def control(kind: type[widgets.Widget], label: str, value, **settings):

@@ -33,15 +33,6 @@ _REF3 = _ONE.old_logp + torch.tensor(
 _HOLE = torch.tensor([[1.0, 0, 1, 0], [1, 1, 0, 1], [1, 1, 0, 0]]).double()
 
 
-def _loss(logp, ref, mask, beta=0.1, *, k, mean="tokens"):
-    each = k(logp - ref)
-    if mean == "tokens":
-        return beta * (each * mask).sum() / mask.sum()
-    if mean == "responses":
-        return beta * ((each * mask).sum(-1) / mask.sum(-1)).mean()
-    return beta * ((each * mask).sum() if mean == "sum" else each.mean())
-
-
 def _k3(d):
     return torch.expm1(-d) + d
 
@@ -64,10 +55,6 @@ def _larger_half(value, old, target, epsilon):
     return 0.5 * errors.square().amax(0)
 
 
-def _add_to_last(rewards, score):
-    return torch.cat([rewards[:-1], rewards[-1:] + score])
-
-
 def _paid_at_the_end(score, logp, ref_logp, beta):
     paid = torch.zeros_like(logp)
     paid[-1] = score
@@ -88,31 +75,29 @@ TYPED = (
         gradient=True,
         mistakes={
             "π_ref is on top: k3 is e^(−d) − 1 + d. You have e^d − 1 − d, whose mean "
-            "is no KL.": lambda *given: _loss(*given, k=lambda d: _k3(-d)),
-            "That is k1. As a loss it has a gradient of mean 0.": (
-                lambda *given: _loss(*given, k=lambda d: d)
-            ),
-            "That is k2, ½ d². It is a good loss, but here k3 is asked for.": (
-                lambda *given: _loss(*given, k=lambda d: d**2 / 2)
-            ),
-            "A price is added to a loss: yours has the other sign.": (
-                lambda *given: -_loss(*given, k=_k3)
-            ),
-            "The −1 is missing: at d = 0 the price is 0.": (
-                lambda *given: _loss(*given, k=lambda d: (-d).exp() + d)
-            ),
+            "is no KL.": {"logp - ref_logp": "ref_logp - logp"},
+            "That is k1. As a loss it has a gradient of mean 0.": {
+                "(-d).exp() - 1 + d": "d"
+            },
+            "That is k2, ½ d². It is a good loss, but here k3 is asked for.": {
+                "(-d).exp() - 1 + d": "d**2 / 2"
+            },
+            "A price is added to a loss: yours has the other sign.": {
+                "beta * (w": "-beta * (w"
+            },
+            "The −1 is missing: at d = 0 the price is 0.": {" - 1": ""},
             "The value is right, but d is detached in the exponential. Then only k1's "
-            "gradient is left.": (
-                lambda *given: _loss(*given, k=lambda d: (-d).detach().exp() - 1 + d)
-            ),
-            "Padding counts in yours. The weight is mask / mask.sum().": (
-                lambda *given: _loss(*given, k=_k3, mean="all")
-            ),
-            "That is the sum. Divide by the number of response tokens, mask.sum().": (
-                lambda *given: _loss(*given, k=_k3, mean="sum")
-            ),
+            "gradient is left.": {"(-d)": "(-d).detach()"},
+            "Padding counts in yours. The weight is mask / mask.sum().": {
+                "mask / mask.sum()": "1 / mask.numel()"
+            },
+            "That is the sum. Divide by the number of response tokens, mask.sum().": {
+                "mask / mask.sum()": "mask"
+            },
             "You average each answer first, and then the answers. Here all tokens "
-            "weigh the same.": lambda *given: _loss(*given, k=_k3, mean="responses"),
+            "weigh the same.": {
+                "mask / mask.sum()": "mask / mask.sum(1, keepdim=True) / len(mask)"
+            },
         },
     ),
 )
@@ -176,28 +161,18 @@ EXERCISES = (
         also=(_paid_at_the_end,),
         cases=((1.0, _LOGP, _REF, 0.1), (0.0, _LOGP, _REF, 0.5)),
         mistakes={
-            "The score is given once, at the last token.": (
-                lambda score, logp, ref, beta: score - beta * (logp - ref)
-            ),
-            "The KL is a price: subtract it.": (
-                lambda score, logp, ref, beta: _add_to_last(beta * (logp - ref), score)
-            ),
-            "The last token has a KL, too: add the score to that, do not replace it.": (
-                lambda score, logp, ref, beta: torch.cat(
-                    [-beta * (logp - ref)[:-1], torch.tensor([score])]
-                )
-            ),
-            "Every token has a price of its own, not only the last.": (
-                lambda score, logp, ref, beta: _add_to_last(
-                    torch.zeros_like(logp), score - beta * (logp - ref).sum()
-                )
-            ),
+            "The score is given once, at the last token.": {"rewards[-1]": "rewards"},
+            "The KL is a price: subtract it.": {"-beta": "beta"},
+            "The last token has a KL, too: add the score to that, do not replace it.": {
+                "+= score": "= score"
+            },
+            "Every token has a price of its own, not only the last.": {
+                "+= score": "= score + rewards.sum()\n    rewards[:-1] = 0"
+            },
             "In the reward k1 is right: the score function turns it into the KL's "
-            "gradient. k3 there would not.": (
-                lambda score, logp, ref, beta: _add_to_last(
-                    -beta * ((ref - logp).exp() - 1 + logp - ref), score
-                )
-            ),
+            "gradient. k3 there would not.": {
+                "(logp - ref_logp)": "((ref_logp - logp).exp() - 1 + logp - ref_logp)"
+            },
         },
     ),
     Exercise(
@@ -208,30 +183,20 @@ EXERCISES = (
         cases=((_V, _V_OLD, _TARGET, 0.2),),
         mistakes={
             "min rewards the clip with a smaller loss. A loss takes the max, as the "
-            "objective takes the min: the pessimistic one.": (
-                lambda v, old, t, e: (
-                    torch.minimum((v - t) ** 2, (old + (v - old).clamp(-e, e) - t) ** 2)
-                    / 2
-                )
-            ),
+            "objective takes the min: the pessimistic one.": {"maximum": "minimum"},
             "The clipped error alone has no gradient outside V_old ± ε, also when V "
-            "went the wrong way. Take the max with the plain error.": (
-                lambda v, old, t, e: (old + (v - old).clamp(-e, e) - t) ** 2 / 2
-            ),
+            "went the wrong way. Take the max with the plain error.": {
+                "(value - target)": "(clipped - target)"
+            },
             "That is the plain squared error: nothing is clipped (a clip around the "
-            "target does nothing either). Clip V around V_old.": (
-                lambda v, old, t, e: (v - t) ** 2 / 2
-            ),
-            "V is no ratio: clip the change V − V_old to ±ε, not V to 1 ± ε.": (
-                lambda v, old, t, e: (
-                    torch.maximum((v - t) ** 2, (v.clamp(1 - e, 1 + e) - t) ** 2) / 2
-                )
-            ),
-            "The ½ is missing.": (
-                lambda v, old, t, e: torch.maximum(
-                    (v - t) ** 2, (old + (v - old).clamp(-e, e) - t) ** 2
-                )
-            ),
+            "target does nothing either). Clip V around V_old.": {
+                "(clipped - target)": "(value - target)"
+            },
+            "V is no ratio: clip the change V − V_old to ±ε, not V to 1 ± ε.": {
+                "old_value + (value - old_value)": "value",
+                "(-epsilon, ": "(1 - epsilon, 1 + ",
+            },
+            "The ½ is missing.": {" / 2": ""},
         },
     ),
 )

@@ -2,7 +2,7 @@
 
 import torch
 
-from course.kit.exercise import Exercise
+from course.kit.exercise import Exercise, edited
 
 
 def trained_on(pi, mu, cap):
@@ -22,25 +22,18 @@ def _by_weight(pi, mu, cap):
     return [x / sum(kept) for x in kept]
 
 
-def corrected_grpo(
-    logp,
-    old_logp,
-    mu_logp,
-    rewards,
-    mask,
-    band=lambda w: w * ((w >= 0.5) & (w <= 5.0)),
-    clip=lambda r, A, w: w * torch.minimum(r * A, r.clamp(0.8, 1.2) * A),
-    weight=lambda old, mu, new: old - mu,
-    mean=lambda x, mask: ((x * mask).sum(-1) / mask.sum(-1)).mean(),
-):
-    """GRPO with IcePop's band, and each of its parts to be done otherwise."""
+def corrected_grpo(logp, old_logp, mu_logp, rewards, mask):
+    """GRPO with IcePop's band."""
     A = ((rewards - rewards.mean()) / (rewards.std() + 1e-6))[:, None]
-    w = band(weight(old_logp, mu_logp, logp).exp())
-    return -mean(clip((logp - old_logp).exp(), A, w), mask)
+    w = (old_logp - mu_logp).exp()
+    w = w * ((w >= 0.5) & (w <= 5.0))
+    r = (logp - old_logp).exp()
+    each = w * torch.minimum(r * A, r.clamp(0.8, 1.2) * A)
+    return -((each * mask).sum(-1) / mask.sum(-1)).mean()
 
 
-def _but(**part):
-    return lambda *given: corrected_grpo(*given, **part)
+_BAND = "w * ((w >= 0.5) & (w <= 5.0))"
+_by_where = edited(corrected_grpo, {_BAND: "torch.where((w < 0.5) | (w > 5), 0, w)"})
 
 
 def _moved(*rows):
@@ -69,34 +62,30 @@ TYPED = (
         "15.corrected_grpo",
         minutes=10,
         solution=corrected_grpo,
-        also=(_but(band=lambda w: torch.where((w < 0.5) | (w > 5), 0, w)),),
+        also=(_by_where,),
         cases=_CASES,
         gradient=True,
         mistakes={
-            "A weight outside the band is 0. You hold it at the band's end.": _but(
-                band=lambda w: w.clamp(0.5, 5.0)
-            ),
-            "Inside the band a token keeps its weight; you give it 1.": _but(
-                band=lambda w: ((w >= 0.5) & (w <= 5.0)).double()
-            ),
-            "The band is missing.": _but(band=lambda w: w),
-            "Upside down: the weight is π_old over μ.": _but(
-                weight=lambda old, mu, new: mu - old
-            ),
+            "A weight outside the band is 0. You hold it at the band's end.": {
+                "w * ((w >= 0.5) & (w <= 5.0))": "w.clamp(0.5, 5.0)"
+            },
+            "Inside the band a token keeps its weight; you give it 1.": {
+                "w * ((w": "1.0 * ((w"
+            },
+            "The band is missing.": {" * ((w >= 0.5) & (w <= 5.0))": ""},
+            "Upside down: the weight is π_old over μ.": {
+                "old_logp - mu_logp": "mu_logp - old_logp"
+            },
             "The weight compares π_old with μ. Yours has π_θ, which the ratio has "
-            "already.": _but(weight=lambda old, mu, new: new.detach() - mu),
-            "The clip is missing.": _but(clip=lambda r, A, w: w * r * A),
-            "The clip is for r alone; you clip the product w r.": _but(
-                clip=lambda r, A, w: torch.minimum(
-                    w * r * A, (w * r).clamp(0.8, 1.2) * A
-                )
-            ),
-            "GRPO takes each answer's mean first.": _but(
-                mean=lambda x, mask: (x * mask).sum() / mask.sum()
-            ),
-            "Padding counts: multiply by the mask.": _but(
-                mean=lambda x, mask: x.mean()
-            ),
+            "already.": {"(old_logp - mu": "(logp.detach() - mu"},
+            "The clip is missing.": {"r.clamp(0.8, 1.2) * A": "r * A"},
+            "The clip is for r alone; you clip the product w r.": {
+                "w * torch.minimum(r * A, r": "torch.minimum(w * r * A, (w * r)"
+            },
+            "GRPO takes each answer's mean first.": {"sum(-1)": "sum()"},
+            "Padding counts: multiply by the mask.": {
+                "(each * mask).sum(-1) / mask.sum(-1)": "each"
+            },
         },
     ),
 )

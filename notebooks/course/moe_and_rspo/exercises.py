@@ -24,37 +24,6 @@ def rspo_loss(logp, old_logp, advantages, mask, gamma, bound=0.4):
     return -(s * advantages).mean()
 
 
-def _one_sided(z, A, bound):
-    return torch.where(A > 0, z.clamp(max=bound), z.clamp(min=-bound))
-
-
-def _loss(shift=lambda z, A, log_gamma: z + log_gamma, clip=_one_sided):
-    """RSPO's loss with γ in another place, or with another clip."""
-
-    def loss(logp, old_logp, advantages, mask, gamma, bound=0.4):
-        A = advantages[:, None]
-        z = clip(shift(logp - old_logp, A, gamma.log()), A, bound)
-        return -(((z * mask).sum(1) / mask.sum(1)).exp() * advantages).mean()
-
-    return loss
-
-
-def _after_the_clip(logp, old_logp, advantages, mask, gamma, bound=0.4):
-    z = _one_sided(logp - old_logp, advantages[:, None], bound) + gamma.log()
-    return -(((z * mask).sum(1) / mask.sum(1)).exp() * advantages).mean()
-
-
-def _arithmetic(logp, old_logp, advantages, mask, gamma, bound=0.4):
-    z = logp - old_logp + gamma.log()
-    r = _one_sided(z, advantages[:, None], bound).exp()
-    return -((r * mask).sum(1) / mask.sum(1) * advantages).mean()
-
-
-def _with_padding(logp, old_logp, advantages, mask, gamma, bound=0.4):
-    z = _one_sided(logp - old_logp + gamma.log(), advantages[:, None], bound)
-    return -((z.sum(1) / mask.sum(1)).exp() * advantages).mean()
-
-
 def _as_product(logp, old_logp, advantages, mask, gamma, bound=0.4):
     """Clip the shifted ratios, multiply them, and take the root."""
     r, low, high = (logp - old_logp).exp() * gamma, math.exp(-bound), math.exp(bound)
@@ -89,10 +58,6 @@ def _routers() -> tuple:
     return new.double().log(), old.log()
 
 
-def _gamma(drift, floor):
-    return (-drift).exp().clamp(min=floor).detach()
-
-
 def _by_loop(new, old, floor=0.7):
     """Layer by layer, as the sums of the formula stand."""
     layers = [(a - b).abs().mean(-1) for a, b in zip(new.unbind(-2), old.unbind(-2))]
@@ -109,40 +74,26 @@ TYPED = (
         cases=(_routers(), (*_routers(), 0.1)),
         gradient=True,
         mistakes={
-            "γ is a constant: detach it, or the router is rewarded for moving.": (
-                lambda new, old, floor=0.7: (
-                    (-(new - old).abs().mean((-1, -2))).exp().clamp(min=floor)
-                )
-            ),
-            "You forgot the floor.": lambda new, old, floor=0.7: _gamma(
-                (new - old).abs().mean((-1, -2)), 0.0
-            ),
-            "The floor bounds γ from below: clamp(min=floor).": (
-                lambda new, old, floor=0.7: (
-                    (-(new - old).abs().mean((-1, -2))).exp().clamp(max=floor).detach()
-                )
-            ),
-            "Average over layers and experts. A sum grows with both.": (
-                lambda new, old, floor=0.7: _gamma(
-                    (new - old).abs().sum((-1, -2)), floor
-                )
-            ),
-            "Average over the experts *and* over the layers.": (
-                lambda new, old, floor=0.7: _gamma(
-                    (new - old).abs().mean(-1).sum(-1), floor
-                )
-            ),
-            "Without the absolute value changes cancel, and γ can exceed 1.": (
-                lambda new, old, floor=0.7: _gamma((old - new).mean((-1, -2)), floor)
-            ),
-            "The arguments are log-probs already. You compare probabilities.": (
-                lambda new, old, floor=0.7: _gamma(
-                    (new.exp() - old.exp()).abs().mean((-1, -2)), floor
-                )
-            ),
-            "Every token has its own γ. You average over the tokens as well.": (
-                lambda new, old, floor=0.7: _gamma((new - old).abs().mean(), floor)
-            ),
+            "γ is a constant: detach it, or the router is rewarded for moving.": {
+                ".detach()": ""
+            },
+            "You forgot the floor.": {".clamp(min=floor)": ""},
+            "The floor bounds γ from below: clamp(min=floor).": {"min=": "max="},
+            "Average over layers and experts. A sum grows with both.": {
+                ".mean((-1, -2))": ".sum((-1, -2))"
+            },
+            "Average over the experts *and* over the layers.": {
+                ".mean((-1, -2))": ".mean(-1).sum(-1)"
+            },
+            "Without the absolute value changes cancel, and γ can exceed 1.": {
+                "(new - old).abs()": "(old - new)"
+            },
+            "The arguments are log-probs already. You compare probabilities.": {
+                "(new - old)": "(new.exp() - old.exp())"
+            },
+            "Every token has its own γ. You average over the tokens as well.": {
+                ".mean((-1, -2))": ".mean()"
+            },
         },
     ),
     Exercise(
@@ -153,34 +104,37 @@ TYPED = (
         cases=(_batch(), (*_batch(), 0.2)),
         gradient=True,
         mistakes={
-            "The loss is minus the objective: its descent raises the objective.": (
-                lambda *given: -rspo_loss(*given)
-            ),
-            "You forgot γ: that is GMPO.": _loss(lambda z, A, log_gamma: z),
-            "You multiply by γ after the clip: that is the other placement.": (
-                _after_the_clip
-            ),
-            "You divide by γ: drift would then make the ratio larger.": _loss(
-                lambda z, A, log_gamma: z - log_gamma
-            ),
+            "The loss is minus the objective: its descent raises the objective.": {
+                "-(s": "(s"
+            },
+            "You forgot γ: that is GMPO.": {" + gamma.log()": ""},
+            "You multiply by γ after the clip: that is the other placement.": {
+                " + gamma.log()": "",
+                "((z * mask)": "(((z + gamma.log()) * mask)",
+            },
+            "You divide by γ: drift would then make the ratio larger.": {
+                "+ gamma": "- gamma"
+            },
             "γ makes every push smaller, also that of a bad answer. Do not turn it "
-            "round with the sign of Â.": _loss(
-                lambda z, A, log_gamma: z + A.sign() * log_gamma
-            ),
-            "Add the logarithm of γ: log(γ r) = log γ + log r.": _loss(
-                lambda z, A, log_gamma: z + log_gamma.exp()
-            ),
-            "You multiply the log-ratio by γ. It is the ratio that shrinks.": _loss(
-                lambda z, A, log_gamma: z * log_gamma.exp()
-            ),
-            "The clip is one-sided, and looks at the sign of Â.": _loss(
-                clip=lambda z, A, bound: z.clamp(-bound, bound)
-            ),
-            "Nothing is clipped here: GMPO's ±0.4 comes after γ.": _loss(
-                clip=lambda z, A, bound: z
-            ),
-            "That is the arithmetic mean of the ratios.": _arithmetic,
-            "Padding counts in your mean. Multiply by the mask.": _with_padding,
+            "round with the sign of Â.": {"+ gamma": "+ A.sign() * gamma"},
+            "Add the logarithm of γ: log(γ r) = log γ + log r.": {
+                "gamma.log()": "gamma"
+            },
+            "You multiply the log-ratio by γ. It is the ratio that shrinks.": {
+                "logp - old_logp + gamma.log()": "(logp - old_logp) * gamma"
+            },
+            "The clip is one-sided, and looks at the sign of Â.": {
+                "max=bound": "-bound, bound",
+                "min=-bound": "-bound, bound",
+            },
+            "Nothing is clipped here: GMPO's ±0.4 comes after γ.": {
+                "torch.where(A > 0, z.clamp(max=bound), z.clamp(min=-bound))": "z"
+            },
+            "That is the arithmetic mean of the ratios.": {
+                "(z * mask)": "(z.exp() * mask)",
+                "mask.sum(1)).exp()": "mask.sum(1))",
+            },
+            "Padding counts in your mean. Multiply by the mask.": {"(z * mask)": "z"},
         },
     ),
 )
@@ -259,14 +213,12 @@ EXERCISES = (
         also=(_weights_by_mask,),
         cases=_CHOICES,
         mistakes={
-            "Normalise over the replayed experts only; yours do not sum to 1.": (
-                lambda logits, experts: logits.softmax(-1)[experts].tolist()
-            ),
-            "You took the router's own top experts. Replay visits the given ones.": (
-                lambda logits, experts: (
-                    logits.topk(len(experts)).values.softmax(-1).tolist()
-                )
-            ),
+            "Normalise over the replayed experts only; yours do not sum to 1.": {
+                "logits[experts].softmax(-1)": "logits.softmax(-1)[experts]"
+            },
+            "You took the router's own top experts. Replay visits the given ones.": {
+                "logits[experts]": "logits.topk(len(experts)).values"
+            },
             "The weights are not equal shares: they come from the live logits.": (
                 lambda logits, experts: [1 / len(experts)] * len(experts)
             ),

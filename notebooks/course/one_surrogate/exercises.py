@@ -45,21 +45,6 @@ def cispo_surrogate(r: torch.Tensor) -> torch.Tensor:
 
 
 _RATIOS = torch.tensor([0.5, 1.0, 3.0, 6.0, 12.0])
-_GMPO = (math.exp(-0.4), math.exp(0.4))
-
-
-def _who(r, s, a, two_sided=False, gspo=True, gmpo=_GMPO):
-    bounds = {
-        "ppo": (r, 0.8, 1.2),
-        "dapo": (r, 0.8, 1.28),
-        "gspo": (s if gspo else r, 1 - 3e-4, 1 + 4e-4),
-        "gmpo": (r, *gmpo),
-    }
-    return [
-        name
-        for name, (x, low, high) in bounds.items()
-        if ((x > high or x < low) if two_sided else (x > high if a > 0 else x < low))
-    ]
 
 
 def _with(other: str, names: list[str]) -> list[str]:
@@ -133,38 +118,6 @@ def _log_product(logp, old_logp, advantages, mask, row):
     return -total.mean()
 
 
-def _product(
-    logp, old_logp, advantages, mask, row, held=True, sign=-1, by="|o|", power=1
-):
-    """`product_loss` with one thing changed."""
-    A = advantages[:, None]
-    z = (logp - old_logp) * mask
-    ratio, gate = row(z.detach() if held else z, A, mask)
-    count = {
-        "|o|": len(mask) * mask.sum(1, keepdim=True),
-        "T": mask.numel(),
-        "all": mask.sum(),
-        "none": 1,
-        "B": len(mask),
-    }[by]
-    return sign * (mask / count * gate * ratio**power * A * logp).sum()
-
-
-def _without_gate(logp, old_logp, advantages, mask, row):
-    def open_row(z, A, m):
-        ratio, gate = row(z, A, m)
-        return ratio, torch.ones_like(gate)
-
-    return _product(logp, old_logp, advantages, mask, open_row)
-
-
-def _without_logp(logp, old_logp, advantages, mask, row):
-    z = (logp - old_logp) * mask
-    ratio, gate = row(z.detach(), advantages[:, None], mask)
-    weight = mask / (len(mask) * mask.sum(1, keepdim=True))
-    return -(weight * gate * ratio * advantages[:, None]).sum() + 0 * logp.sum()
-
-
 _LOG_RATIOS = torch.tensor(
     [[0.3, 0.0, -0.4, 0.0], [-0.3, 0.1, 0.0, 0.2], [0.2, 0.7, -0.5, 0.0]]
 ).double()
@@ -187,30 +140,28 @@ TYPED = (
         ),
         mistakes={
             "The value is right, but a gradient passes through ratio and gate as "
-            "well. Detach z before the row sees it.": (
-                lambda *given: _product(*given, held=False)
-            ),
-            "An optimiser makes the loss smaller, so it needs a minus.": (
-                lambda *given: _product(*given, sign=1)
-            ),
-            "Without log π nothing has a gradient: the other factors are constants.": (
-                _without_logp
-            ),
-            "You divide by T, the padded width. |o| counts the tokens in the mask.": (
-                lambda *given: _product(*given, by="T")
-            ),
+            "well. Detach z before the row sees it.": {".detach()": ""},
+            "An optimiser makes the loss smaller, so it needs a minus.": {
+                "-(weight": "(weight"
+            },
+            "Without log π nothing has a gradient: the other factors are constants.": {
+                "A * logp": "A"
+            },
+            "You divide by T, the padded width. |o| counts the tokens in the mask.": {
+                "(len(mask) * mask.sum(1, keepdim=True))": "mask.numel()"
+            },
             "That is a mean over all tokens. The weight here is 1/(B|o|), a mean per "
-            "response.": lambda *given: _product(*given, by="all"),
-            "The weight is missing: divide by B and by each response's length.": (
-                lambda *given: _product(*given, by="none")
-            ),
-            "The lengths are missing: the weight is 1/(B|o|).": (
-                lambda *given: _product(*given, by="B")
-            ),
-            "The ratio is counted twice: the row returns it already.": (
-                lambda *given: _product(*given, power=2)
-            ),
-            "The gate is missing.": _without_gate,
+            "response.": {"(len(mask) * mask.sum(1, keepdim=True))": "mask.sum()"},
+            "The weight is missing: divide by B and by each response's length.": {
+                " / (len(mask) * mask.sum(1, keepdim=True))": ""
+            },
+            "The lengths are missing: the weight is 1/(B|o|).": {
+                "(len(mask) * mask.sum(1, keepdim=True))": "len(mask)"
+            },
+            "The ratio is counted twice: the row returns it already.": {
+                "ratio * A": "ratio**2 * A"
+            },
+            "The gate is missing.": {"gate * ": ""},
         },
         gradient=True,
     ),
@@ -342,22 +293,24 @@ EXERCISES = (
             (0.78, 0.9999, -0.3),
         ),
         mistakes={
-            "Only a token that moves on is dropped: look at the sign of Â.": (
-                lambda r, s, a: _who(r, s, a, two_sided=True)
-            ),
-            "GSPO looks at the response's ratio s, not at the token's.": (
-                lambda r, s, a: _who(r, s, a, gspo=False)
-            ),
-            "GMPO's bounds are on log r: e^±0.4, not 1 ± 0.4.": (
-                lambda r, s, a: _who(r, s, a, gmpo=(0.6, 1.4))
-            ),
+            "Only a token that moves on is dropped: look at the sign of Â.": {
+                "(x > high if advantage > 0 else x < low)": "x > high or x < low"
+            },
+            "GSPO looks at the response's ratio s, not at the token's.": {
+                '"gspo": (s': '"gspo": (r'
+            },
+            "GMPO's bounds are on log r: e^±0.4, not 1 ± 0.4.": {
+                "math.exp(-0.4), math.exp(0.4)": "0.6, 1.4"
+            },
             "CISPO caps the coefficient; it drops no token.": (
-                lambda r, s, a: _with("cispo", _who(r, s, a))
+                lambda r, s, a: _with("cispo", who_drops(r, s, a))
             ),
             "Beyond its cap CISPO keeps 5/r of a token's gradient, not nothing.": (
-                lambda r, s, a: _with("cispo" if r > 5 else "", _who(r, s, a))
+                lambda r, s, a: _with("cispo" if r > 5 else "", who_drops(r, s, a))
             ),
-            "SAPO's gate is never 0.": (lambda r, s, a: _with("sapo", _who(r, s, a))),
+            "SAPO's gate is never 0.": (
+                lambda r, s, a: _with("sapo", who_drops(r, s, a))
+            ),
             "Only the sign of Â matters. Its size does not move the bounds.": _by_size,
         },
     ),

@@ -51,10 +51,6 @@ _OLD = torch.tensor([[-0.9, -2.4, -1.5], [-0.7, -9.0, -9.0], [-0.8, -1.9, -0.1]]
 _MASK = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0], [1.0, 0.0, 1.0]])
 
 
-def _onehot(actions: Tensor, size: int) -> Tensor:
-    return torch.nn.functional.one_hot(actions, size).float()
-
-
 def _score_by_counts(probs, actions, rewards):
     """Σ over the samples of each arm, then the mean reward times −π."""
     sums = torch.zeros_like(probs).index_add_(0, actions, rewards)
@@ -110,28 +106,22 @@ EXERCISES = (
         cases=((_PROBS, _ACTIONS, _REWARDS), (_PROBS, _ACTIONS[:1], _REWARDS[:1])),
         also=(_score_by_counts,),
         mistakes={
-            "You left out −π: pushing one logit up must pull the others down.": (
-                lambda probs, actions, rewards: (
-                    rewards[:, None] * _onehot(actions, len(probs))
-                ).mean(0)
-            ),
-            "That is the sum over samples. An expectation is estimated by the mean.": (
-                lambda *case: score_gradient(*case) * len(case[1])
-            ),
-            "You weight by π(a) again. Sampling did that already: ∇log π, not ∇π.": (
-                lambda probs, actions, rewards: score_gradient(
-                    probs, actions, rewards * probs[actions]
-                )
-            ),
+            "You left out −π: pushing one logit up must pull the others down.": {
+                "(chosen - probs)": "chosen"
+            },
+            "That is the sum over samples. An expectation is estimated by the mean.": {
+                ".mean(0)": ".sum(0)"
+            },
+            "You weight by π(a) again. Sampling did that already: ∇log π, not ∇π.": {
+                "rewards[:, None]": "(rewards * probs[actions])[:, None]"
+            },
             "No baseline is asked for. The mean of all samples contains each one's own "
-            "reward, and shrinks the estimate.": (
-                lambda probs, actions, rewards: score_gradient(
-                    probs, actions, rewards - rewards.mean()
-                )
-            ),
-            "The sign is that of a loss. The question asks for the ascent direction.": (
-                lambda *case: -score_gradient(*case)
-            ),
+            "reward, and shrinks the estimate.": {
+                "rewards[:, None]": "(rewards - rewards.mean())[:, None]"
+            },
+            "The sign is that of a loss. The question asks for the ascent direction.": {
+                "(rewards[": "-(rewards["
+            },
         },
     ),
     Exercise(
@@ -141,48 +131,35 @@ EXERCISES = (
         cases=((_LOGP, _OLD, _MASK),),
         also=(_weight_by_product,),
         mistakes={
-            "That is the mean of the token ratios. Probabilities multiply.": (
-                lambda logp, old, mask: (
-                    ((logp - old).exp() * mask).sum(-1) / mask.sum(-1)
-                )
-            ),
-            "That is the geometric mean (GSPO, chapter 05). It does not re-weigh.": (
-                lambda logp, old, mask: (
-                    ((logp - old) * mask).sum(-1) / mask.sum(-1)
-                ).exp()
-            ),
-            "You multiply padding in: mask the log-ratios before the sum.": (
-                lambda logp, old, mask: (logp - old).sum(-1).exp()
-            ),
+            "That is the mean of the token ratios. Probabilities multiply.": {
+                "(logp - old_logp)": "(logp - old_logp).exp()",
+                "sum(-1).exp()": "sum(-1) / mask.sum(-1)",
+            },
+            "That is the geometric mean (GSPO, chapter 05). It does not re-weigh.": {
+                ".exp()": ".div(mask.sum(-1)).exp()"
+            },
+            "You multiply padding in: mask the log-ratios before the sum.": {
+                " * mask": ""
+            },
             "A product of masked ratios is 0 as soon as a row has padding: there, each "
-            "factor must be 1.": (
-                lambda logp, old, mask: ((logp - old).exp() * mask).prod(-1)
-            ),
-            "Upside down: the data came from π_old, so π_old is below.": (
-                lambda logp, old, mask: ((old - logp) * mask).sum(-1).exp()
-            ),
-            "That is the log of the weight; take exp.": (
-                lambda logp, old, mask: ((logp - old) * mask).sum(-1)
-            ),
-            "Do not add ratios: add log-ratios, then take exp.": (
-                lambda logp, old, mask: ((logp - old).exp() * mask).sum(-1)
-            ),
-            "Nothing limits the exact weight. A cap makes it less noisy, and biased.": (
-                lambda *case: response_weight(*case).clamp(max=2)
-            ),
-            "That is 10 at the most. Nothing limits the exact weight.": (
-                lambda *case: response_weight(*case).clamp(max=10)
-            ),
+            "factor must be 1.": {" * mask).sum(-1).exp()": ".exp() * mask).prod(-1)"},
+            "Upside down: the data came from π_old, so π_old is below.": {
+                "logp - old_logp": "old_logp - logp"
+            },
+            "That is the log of the weight; take exp.": {".exp()": ""},
+            "Do not add ratios: add log-ratios, then take exp.": {
+                " * mask).sum(-1).exp()": ".exp() * mask).sum(-1)"
+            },
+            "Nothing limits the exact weight. A cap makes it less noisy, and biased.": {
+                ".exp()": ".exp().clamp(max=2)"
+            },
+            "That is 10 at the most. Nothing limits the exact weight.": {
+                ".exp()": ".exp().clamp(max=10)"
+            },
             "You clip each token's ratio, which PPO does. The exact weight has no "
-            "clip.": (
-                lambda logp, old, mask: response_weight(
-                    (logp - old).clamp(-0.2, 0.2), torch.zeros_like(old), mask
-                )
-            ),
+            "clip.": {"(logp - old_logp)": "(logp - old_logp).clamp(-0.2, 0.2)"},
             "You keep tokens up to the first hole only. A hole is left out, but what "
-            "stands behind it counts.": (
-                lambda logp, old, mask: response_weight(logp, old, mask.cumprod(-1))
-            ),
+            "stands behind it counts.": {"* mask": "* mask.cumprod(-1)"},
         },
     ),
     Exercise(
@@ -248,11 +225,6 @@ _ON = (
 )
 
 
-def _each(objective: Tensor, mask: Tensor) -> Tensor:
-    """Minus the mean over tokens, then over responses."""
-    return -((objective * mask).sum(-1) / mask.sum(-1)).mean()
-
-
 def _by_loop(rewards, G):
     found = []
     for start in range(0, len(rewards), G):
@@ -301,37 +273,27 @@ TYPED = (
         ),
         mistakes={
             "That is one mean for the whole batch. Each answer is compared with the "
-            "others to its own prompt, without itself.": (
-                lambda rewards, G: rewards - rewards.mean()
-            ),
+            "others to its own prompt, without itself.": {"(R - b)": "(R - R.mean())"},
             "That baseline contains the answer's own reward, so every advantage is too "
-            "small by (G − 1)/G. Take the mean of the others.": (
-                lambda rewards, G: leave_one_out(rewards, G) * ((G - 1) / G)
-            ),
-            "You divide the sum of the others by G, but there are G − 1 of them.": (
-                lambda rewards, G: (
-                    rewards
-                    - (
-                        rewards.view(-1, G).sum(-1, keepdim=True) - rewards.view(-1, G)
-                    ).view(-1)
-                    / G
-                )
-            ),
+            "small by (G − 1)/G. Take the mean of the others.": {
+                "(R.sum(-1, keepdim=True) - R) / (G - 1)": "R.mean(-1, keepdim=True)"
+            },
+            "You divide the sum of the others by G, but there are G − 1 of them.": {
+                "(G - 1)": "G"
+            },
             "You compare with the answers to all prompts. Each prompt is a group of "
-            "its own: one row of `rewards.view(-1, G)`.": (
-                lambda rewards, G: leave_one_out(rewards, len(rewards))
-            ),
+            "its own: one row of `rewards.view(-1, G)`.": {
+                "R = rewards.view(-1, G)": "R, G = rewards.view(1, -1), len(rewards)"
+            },
             "The G answers to a prompt stand one after another, so a group is a row "
             "of `view(-1, G)`. You made it a column of `view(G, -1)`.": _strided,
             "The numbers are right, but the loss needs one for each answer, (B,). "
-            "Flatten the rows.": lambda rewards, G: leave_one_out(rewards, G).view(
-                -1, G
-            ),
+            "Flatten the rows.": {".view(-1)": ""},
             "Upside down: an answer that is better than the others has a positive "
-            "advantage.": lambda rewards, G: -leave_one_out(rewards, G),
-            "That is the baseline. The advantage is the reward minus it.": (
-                lambda rewards, G: rewards - leave_one_out(rewards, G)
-            ),
+            "advantage.": {"(R - b)": "(b - R)"},
+            "That is the baseline. The advantage is the reward minus it.": {
+                "(R - b)": "b"
+            },
         },
     ),
     Exercise(
@@ -342,37 +304,34 @@ TYPED = (
         cases=((_NEW[0], _A, _ON[0]), (_NEW[1], _A[1:], _ON[1])),
         also=(_weighted,),
         mistakes={
-            "The optimiser goes downhill, so the loss needs a minus sign.": (
-                lambda *case: -reinforce_loss(*case)
-            ),
+            "The optimiser goes downhill, so the loss needs a minus sign.": {
+                "-(per": "(per"
+            },
             "You divide by T, the padded width. A response has `mask.sum(-1)` "
-            "tokens.": (lambda logp, A, mask: -(A[:, None] * logp * mask).mean()),
-            "Padding is pushed, too. Multiply by the mask before you add up.": (
-                lambda logp, A, mask: (
-                    -((A[:, None] * logp).sum(-1) / mask.sum(-1)).mean()
-                )
-            ),
+            "tokens.": {"(per_token.sum(-1) / mask.sum(-1))": "per_token"},
+            "Padding is pushed, too. Multiply by the mask before you add up.": {
+                " * mask": ""
+            },
             "That is the mean over the whole rectangle, padding included. Use the "
-            "mask above and below the fraction.": (
-                lambda logp, A, mask: -(A[:, None] * logp).mean()
-            ),
+            "mask above and below the fraction.": {
+                " * mask": "",
+                "(per_token.sum(-1) / mask.sum(-1))": "per_token",
+            },
             "You divide by the number of all tokens, so a long response counts more "
-            "(DAPO, chapter 06). Take each response's own mean first.": (
-                lambda logp, A, mask: -(A[:, None] * logp * mask).sum() / mask.sum()
-            ),
+            "(DAPO, chapter 06). Take each response's own mean first.": {
+                "sum(-1)": "sum()"
+            },
             "You add up the tokens of a response. The formula has 1/|o_i| before the "
-            "sum.": lambda logp, A, mask: -(A[:, None] * logp * mask).sum(-1).mean(),
-            "You add up the responses. Divide by B: it is a mean over responses.": (
-                lambda logp, A, mask: (
-                    -((A[:, None] * logp * mask).sum(-1) / mask.sum(-1)).sum()
-                )
-            ),
+            "sum.": {" / mask.sum(-1)": ""},
+            "You add up the responses. Divide by B: it is a mean over responses.": {
+                ".mean()": ".sum()"
+            },
             "You take π in place of log π. Its gradient is π∇log π, which weights a "
-            "token by π a second time: sampling did that already.": (
-                lambda logp, A, mask: _each(A[:, None] * logp.exp(), mask)
-            ),
+            "token by π a second time: sampling did that already.": {
+                "logp * mask": "logp.exp() * mask"
+            },
             "Where is the advantage? This makes every sampled token more likely, the "
-            "wrong answers' as well.": lambda logp, A, mask: _each(logp, mask),
+            "wrong answers' as well.": {"advantages[:, None] * ": ""},
         },
     ),
     Exercise(
@@ -386,51 +345,36 @@ TYPED = (
         ),
         also=(_surrogate_by_quotient,),
         mistakes={
-            "The optimiser goes downhill, so the loss needs a minus sign.": (
-                lambda *case: -surrogate_loss(*case)
-            ),
-            "Upside down: the data came from π_old, so π_old is below.": (
-                lambda logp, old, A, mask: surrogate_loss(old, logp, A, mask)
-            ),
+            "The optimiser goes downhill, so the loss needs a minus sign.": {
+                "-(per": "(per"
+            },
+            "Upside down: the data came from π_old, so π_old is below.": {
+                "logp - old_logp": "old_logp - logp"
+            },
             "You detached the ratio. It is the only place where log π stands, so "
-            "nothing is left to learn from.": (
-                lambda logp, *case: surrogate_loss(logp.detach(), *case)
-            ),
+            "nothing is left to learn from.": {".exp()": ".exp().detach()"},
             "The gradient is right, but the value is not: with a detached ratio before "
-            "log π you wrote CISPO's form (chapter 07). Here the objective is r A.": (
-                lambda logp, old, A, mask: _each(
-                    (logp - old).exp().detach() * A[:, None] * logp, mask
-                )
-            ),
-            "That is the loss for fresh data. Where is the ratio?": (
-                lambda logp, old, A, mask: _each(A[:, None] * logp, mask)
-            ),
-            "That is the log-ratio. Take exp, or the weight stays 1.": (
-                lambda logp, old, A, mask: _each(A[:, None] * (logp - old), mask)
-            ),
+            "log π you wrote CISPO's form (chapter 07). Here the objective is r A.": {
+                ".exp()": ".exp().detach()",
+                "r * adv": "r * logp * adv",
+            },
+            "That is the loss for fresh data. Where is the ratio?": {
+                "r * adv": "logp * adv"
+            },
+            "That is the log-ratio. Take exp, or the weight stays 1.": {".exp()": ""},
             "That is the product over the response, which is exact but noisy. Here "
-            "each token has its own ratio.": (
-                lambda logp, old, A, mask: (
-                    -(response_weight(logp, old, mask) * A).mean()
+            "each token has its own ratio.": {
+                "per_token.sum(-1) / mask.sum(-1)": (
+                    "response_weight(logp, old_logp, mask) * advantages"
                 )
-            ),
+            },
             "The ratio multiplies log π as well. r A alone has the right gradient, "
-            "because ∇r = r∇log π.": (
-                lambda logp, old, A, mask: _each(
-                    (logp - old).exp() * A[:, None] * logp, mask
-                )
-            ),
-            "Padding is pushed, too. Multiply by the mask before you add up.": (
-                lambda logp, old, A, mask: (
-                    -(((logp - old).exp() * A[:, None]).sum(-1) / mask.sum(-1)).mean()
-                )
-            ),
+            "because ∇r = r∇log π.": {"r * adv": "r * logp * adv"},
+            "Padding is pushed, too. Multiply by the mask before you add up.": {
+                " * mask": ""
+            },
             "You divide by T, the padded width. A response has `mask.sum(-1)` "
-            "tokens.": (
-                lambda logp, old, A, mask: (
-                    -((logp - old).exp() * A[:, None] * mask).mean()
-                )
-            ),
+            "tokens.": {"(per_token.sum(-1) / mask.sum(-1))": "per_token"},
         },
     ),
 )

@@ -72,27 +72,6 @@ def _loss_by_ceiling(logp, old_logp, advantages, mask, epsilon=0.2):
     return -J[mask.bool()].mean()
 
 
-def _loss(logp, old, A, mask, epsilon=0.2, *, ratio=None, form="min", mean="tokens"):
-    """PPO's loss with one thing done differently."""
-    r = (logp - old).exp() if ratio is None else ratio(logp, old)
-    inside = r.clamp(1 - epsilon, 1 + epsilon)
-    plain, held = r * A, inside * A
-    J = {
-        "min": torch.minimum(plain, held),
-        "max": torch.maximum(plain, held),
-        "no min": held,
-        "no clip": plain,
-        "min of ratios": torch.minimum(r, inside) * A,
-    }[form]
-    if mean == "tokens":
-        return -(J * mask).sum() / mask.sum()
-    if mean == "responses":
-        return -((J * mask).sum(-1) / mask.sum(-1)).mean()
-    if mean == "sum":
-        return -(J * mask).sum()
-    return -(J * mask).mean() if mean == "width" else -J.mean()
-
-
 # GAE: padding and a hole, with garbage in both.
 
 _REWARDS = torch.tensor([[0.0, 0, 0, 0, 1], [0, 0, 1, 0, 0], [-0.2, 0.5, 0, 0, 0]])
@@ -104,14 +83,13 @@ _LAST = torch.tensor([0.35, 0.25, 0.6])
 _ZERO = torch.zeros(3)
 
 
-def _gae(rewards, values, mask, last, gamma, lam, *, decay=None, after="last", **hole):
+def _gae(rewards, values, mask, last, gamma, lam, *, after="last", **hole):
     """GAE with one thing done differently.
 
     `after` is what V is behind a response's last token: "last", "zero", the "padding"
     that stands there, or "own", the last token's value again. `hole` says what starts
     anew at a hole in the mask: `value`, `sum`, or both.
     """
-    decay = gamma * lam if decay is None else decay
     result, following = torch.zeros_like(values), torch.zeros_like(last)
     behind = torch.zeros_like(last) if after == "zero" else last
     ended = torch.zeros_like(last).bool()  # its last token was passed
@@ -119,7 +97,7 @@ def _gae(rewards, values, mask, last, gamma, lam, *, decay=None, after="last", *
         on = mask[:, t] > 0
         if after == "own":
             behind = torch.where(on & ~ended, values[:, t], behind)
-        here = rewards[:, t] + gamma * behind - values[:, t] + decay * following
+        here = rewards[:, t] + gamma * behind - values[:, t] + gamma * lam * following
         result[:, t] = torch.where(on, here, 0.0)
         ended |= on
         kept = 0.0 * following if hole.get("sum") else following
@@ -171,46 +149,39 @@ TYPED = (
         gradient=True,
         mistakes={
             "The min is missing: that is −clip(r) Â. A token that went the wrong way "
-            "gets no gradient back (cases 1 and 6).": (
-                lambda *given: _loss(*given, form="no min")
-            ),
-            "Nothing is clipped: that is −r Â, REINFORCE with the ratio.": (
-                lambda *given: _loss(*given, form="no clip")
-            ),
-            "You take the max of the two products. The objective is the smaller "
-            "one.": lambda *given: _loss(*given, form="max"),
+            "gets no gradient back (cases 1 and 6).": {
+                "r * advantages, ": "clipped * advantages, "
+            },
+            "Nothing is clipped: that is −r Â, REINFORCE with the ratio.": {
+                "clipped * advantages)": "r * advantages)"
+            },
+            "You take the max of the two products. The objective is the smaller one.": {
+                "minimum": "maximum"
+            },
             "For Â < 0 you take the larger product, by a max or by a min of the two "
-            "ratios. Multiply by Â first, and take the min for both signs.": (
-                lambda *given: _loss(*given, form="min of ratios")
-            ),
-            "The sign: an optimiser goes down, and the objective is to rise.": (
-                lambda *given: -_loss(*given)
-            ),
+            "ratios. Multiply by Â first, and take the min for both signs.": {
+                "r * advantages, clipped * advantages)": "r, clipped) * advantages"
+            },
+            "The sign: an optimiser goes down, and the objective is to rise.": {
+                "-(w": "(w"
+            },
             "Upside down: the ratio is π_θ/π_old, the exponential of logp − "
-            "old_logp.": (
-                lambda *given: _loss(*given, ratio=lambda new, old: (old - new).exp())
-            ),
-            "logp − old_logp is the *log*-ratio. Take its exponential.": (
-                lambda *given: _loss(*given, ratio=lambda new, old: new - old)
-            ),
-            "You divide by B·T, padding included. The weight is mask / mask.sum().": (
-                lambda *given: _loss(*given, mean="width")
-            ),
+            "old_logp.": {"logp - old_logp": "old_logp - logp"},
+            "logp − old_logp is the *log*-ratio. Take its exponential.": {".exp()": ""},
+            "You divide by B·T, padding included. The weight is mask / mask.sum().": {
+                "mask.sum()": "mask.numel()"
+            },
             "Padding counts in yours: its tokens are no part of an answer. Multiply "
-            "by the mask.": lambda *given: _loss(*given, mean="all"),
-            "That is the sum. Divide by the number of response tokens, mask.sum().": (
-                lambda *given: _loss(*given, mean="sum")
-            ),
+            "by the mask.": {"mask / mask.sum()": "1 / mask.numel()"},
+            "That is the sum. Divide by the number of response tokens, mask.sum().": {
+                "mask / mask.sum()": "mask"
+            },
             "You average each answer first, and then the answers: that is GRPO's mean "
-            "(chapter 03). Here all tokens weigh the same.": (
-                lambda *given: _loss(*given, mean="responses")
-            ),
+            "(chapter 03). Here all tokens weigh the same.": {
+                "mask / mask.sum()": "mask / mask.sum(1, keepdim=True) / len(mask)"
+            },
             "The value is right, but the ratio is detached, so nothing is learned. "
-            "Only old_logp is a constant.": (
-                lambda *given: _loss(
-                    *given, ratio=lambda new, old: (new - old).exp().detach()
-                )
-            ),
+            "Only old_logp is a constant.": {".exp()": ".exp().detach()"},
         },
     ),
     Exercise(
@@ -233,29 +204,24 @@ TYPED = (
             "At a hole in the mask your next value is 0. Hand the next *response* "
             "token's value on, as you do with its advantage.": _ended(value=True),
             "What stands where the mask is 0 enters: padding and holes are no part of "
-            "the answer.": (
-                lambda r, v, m, g, lam: _gae(r, v, torch.ones_like(m), _ZERO, g, lam)
-            ),
+            "the answer.": {"on = mask[:, t] > 0": "on = mask[:, t] >= 0"},
             "Only your result is masked. What stands in padding and holes still "
-            "enters the advantages of the tokens before it.": (
-                lambda r, v, m, g, lam: (
-                    m * _gae(r, v, torch.ones_like(m), _ZERO, g, lam)
-                )
-            ),
-            "The sum decays by γλ, not by γ alone: λ has no effect in yours.": (
-                lambda r, v, m, g, lam: _gae(r, v, m, _ZERO, g, lam, decay=g)
-            ),
-            "The sum decays by γλ, not by λ alone.": (
-                lambda r, v, m, g, lam: _gae(r, v, m, _ZERO, g, lam, decay=lam)
-            ),
+            "enters the advantages of the tokens before it.": {
+                "on = mask[:, t] > 0": "on = mask[:, t] >= 0",
+                "return advantages": "return advantages * mask",
+            },
+            "The sum decays by γλ, not by γ alone: λ has no effect in yours.": {
+                "gamma * lam": "gamma"
+            },
+            "The sum decays by γλ, not by λ alone.": {"gamma * lam *": "lam *"},
             "You go forward: a token would be credited for what came *before* it. Run "
             "t from the end.": _ended(_forward),
-            "That is δ_t alone, the case λ = 0. Add γλ times the next advantage.": (
-                lambda r, v, m, g, lam: _gae(r, v, m, _ZERO, g, 0.0)
-            ),
-            "Those are the critic's targets, Â + V. Subtract V.": (
-                lambda r, v, m, g, lam: _gae(r, v, m, _ZERO, g, lam) + v * m
-            ),
+            "That is δ_t alone, the case λ = 0. Add γλ times the next advantage.": {
+                "delta + gamma * lam * next_advantage": "delta"
+            },
+            "Those are the critic's targets, Â + V. Subtract V.": {
+                "return advantages": "return advantages + values * mask"
+            },
             "After the last token you use that token's own V again. The answer is "
             "over: V is 0 there.": _ended(after="own"),
         },
@@ -358,7 +324,7 @@ EXERCISES = (
         ),
         mistakes={
             "After the last token you use 0. These answers go on: V there is "
-            "last_value.": lambda *given: _gae(*given, after="zero"),
+            "last_value.": {"last_value, torch": "0 * last_value, torch"},
             "After the last token you use what stands in the padding. last_value "
             "belongs behind each answer's own last token, not at the tensor's end.": (
                 lambda *given: _gae(*given, after="padding")
@@ -368,25 +334,19 @@ EXERCISES = (
             "A hole in the mask is taken for the answer's end. Step over it, as the "
             "chapter's gae does.": lambda *given: _gae(*given, value=True, sum=True),
             "What stands where the mask is 0 enters: rewards and values are no part of "
-            "the answer there.": (
-                lambda r, v, m, last, g, lam: _gae(
-                    r, v, torch.ones_like(m), last, g, lam
-                )
-            ),
-            "The sum decays by γλ, not by γ alone: λ has no effect in yours.": (
-                lambda r, v, m, last, g, lam: _gae(r, v, m, last, g, lam, decay=g)
-            ),
-            "The sum decays by γλ, not by λ alone.": (
-                lambda r, v, m, last, g, lam: _gae(r, v, m, last, g, lam, decay=lam)
-            ),
+            "the answer there.": {"on = mask[:, t] > 0": "on = mask[:, t] >= 0"},
+            "The sum decays by γλ, not by γ alone: λ has no effect in yours.": {
+                "gamma * lam": "gamma"
+            },
+            "The sum decays by γλ, not by λ alone.": {"gamma * lam *": "lam *"},
             "You go forward: a token would be credited for what came *before* it. Run "
             "t from the end.": _forward,
-            "That is δ_t alone, the case λ = 0. Add γλ times the next advantage.": (
-                lambda r, v, m, last, g, lam: _gae(r, v, m, last, g, 0.0)
-            ),
-            "Those are the targets Â + V of the critic. Subtract V.": (
-                lambda r, v, m, last, g, lam: _gae(r, v, m, last, g, lam) + v * m
-            ),
+            "That is δ_t alone, the case λ = 0. Add γλ times the next advantage.": {
+                "delta + gamma * lam * next_advantage": "delta"
+            },
+            "Those are the targets Â + V of the critic. Subtract V.": {
+                "return result": "return result + values * mask"
+            },
         },
     ),
     Exercise(

@@ -7,27 +7,12 @@ from course.kit.exercise import Exercise
 
 def dppo_loss(logp, mu_logp, advantages, mask, delta=0.2, cap=20.0):
     """−(1/Σ|o|) Σ M sg[min(r, cap)] Â log π, M = 0 where π moved on by more than δ."""
-    return _loss()(logp, mu_logp, advantages, mask, delta, cap)
-
-
-def _kept(pi, mu, A, delta):
-    return torch.where(A > 0, pi - mu <= delta, pi - mu >= -delta)
-
-
-def _loss(keep=_kept, factor=None, mean=None):
-    """DPPO-TV with another mask, another factor of log π, or another mean."""
-
-    def loss(logp, mu_logp, advantages, mask, delta=0.2, cap=20.0):
-        A = advantages[:, None].expand_as(logp)
-        pi, mu = logp.exp(), mu_logp.exp()
-        r = (pi / mu).detach().clamp(max=cap)
-        each = keep(pi.detach(), mu, A, delta) * A
-        each = each * (r * logp if factor is None else factor(pi, mu, logp, cap))
-        if mean is not None:
-            return -mean(each, mask)
-        return -(each * mask).sum() / mask.sum()
-
-    return loss
+    A = advantages[:, None].expand_as(logp)
+    pi, mu = logp.exp(), mu_logp.exp()
+    moved = (pi - mu).detach()
+    kept = torch.where(A > 0, moved <= delta, moved >= -delta)
+    r = (pi / mu).detach().clamp(max=cap)
+    return -(kept * r * A * logp * mask).sum() / mask.sum()
 
 
 def _by_where(logp, mu_logp, advantages, mask, delta=0.2, cap=20.0):
@@ -71,43 +56,38 @@ TYPED = (
         cases=((*_BATCH, 0.2, 20.0), (*_BATCH, 0.1, 3.0), _BATCH),
         gradient=True,
         mistakes={
-            "The loss is minus the objective: its descent raises the objective.": (
-                lambda *given: -dppo_loss(*given)
-            ),
-            "δ bounds π − μ. You bounded the ratio.": _loss(
-                lambda pi, mu, A, d: torch.where(
-                    A > 0, pi / mu <= 1 + d, pi / mu >= 1 - d
+            "The loss is minus the objective: its descent raises the objective.": {
+                "-(kept": "(kept"
+            },
+            "δ bounds π − μ. You bounded the ratio.": {"(pi - mu)": "(pi / mu - 1)"},
+            "A token that comes back is kept: look at the sign of Â.": {
+                "torch.where(A > 0, moved <= delta, moved >= -delta)": (
+                    "moved.abs() <= delta"
                 )
-            ),
-            "A token that comes back is kept: look at the sign of Â.": _loss(
-                lambda pi, mu, A, d: (pi - mu).abs() <= d
-            ),
-            "The two sides are exchanged: a good token is dropped when it has risen.": (
-                _loss(lambda pi, mu, A, d: _kept(pi, mu, -A, d))
-            ),
-            "That keeps what has moved too far, and drops the rest.": _loss(
-                lambda pi, mu, A, d: ~_kept(pi, mu, A, d)
-            ),
-            "The mask is missing.": _loss(lambda pi, mu, A, d: torch.ones_like(pi)),
-            "The importance ratio is missing: it multiplies log π, as a number.": (
-                _loss(factor=lambda pi, mu, logp, cap: logp)
-            ),
-            "The ratio is not capped.": _loss(
-                factor=lambda pi, mu, logp, cap: (pi / mu).detach() * logp
-            ),
-            "A gradient went through the ratio as well as through log π: detach it.": (
-                _loss(factor=lambda pi, mu, logp, cap: (pi / mu).clamp(max=cap) * logp)
-            ),
+            },
+            "The two sides are exchanged: a good token is dropped when it has risen.": {
+                "A > 0": "A < 0"
+            },
+            "That keeps what has moved too far, and drops the rest.": {
+                "= torch": "= ~torch"
+            },
+            "The mask is missing.": {"kept * r": "r"},
+            "The importance ratio is missing: it multiplies log π, as a number.": {
+                "kept * r *": "kept *"
+            },
+            "The ratio is not capped.": {".clamp(max=cap)": ""},
+            "A gradient went through the ratio as well as through log π: detach it.": {
+                ".detach().clamp": ".clamp"
+            },
             "That is the capped ratio without log π: beyond the cap it has no "
-            "gradient.": _loss(
-                factor=lambda pi, mu, logp, cap: (pi / mu).clamp(max=cap)
-            ),
-            "Divide by the number of all tokens. You averaged each answer first.": (
-                _loss(mean=lambda each, m: ((each * m).sum(1) / m.sum(1)).mean())
-            ),
-            "Padding counts in your mean. Sum over the mask, and divide by its sum.": (
-                _loss(mean=lambda each, m: each.mean())
-            ),
+            "gradient.": {".detach().clamp": ".clamp", "A * logp": "A"},
+            "Divide by the number of all tokens. You averaged each answer first.": {
+                "-(kept": "-((kept",
+                ".sum() / mask.sum()": ".sum(1) / mask.sum(1)).mean()",
+            },
+            "Padding counts in your mean. Sum over the mask, and divide by its sum.": {
+                " * mask).sum() / mask.sum()": ").mean()"
+            },
         },
     ),
 )

@@ -33,10 +33,6 @@ def _by_enumeration(n: int, c: int, k: int) -> float:
     return sum(min(draw) < c for draw in draws) / len(draws)
 
 
-def _none_right(n: int, c: int, k: int) -> float:
-    return math.comb(n - c, k) / math.comb(n, k)
-
-
 def _tail(only_a: int, only_b: int) -> float:
     """The probability of at most as many heads as the rarer side has."""
     n = only_a + only_b
@@ -81,7 +77,9 @@ TYPED = (
             "two right ones twice.": lambda n, c, k: min(1.0, k * c / n),
             "You swapped right and wrong: C(n − c, k) counts draws without a right "
             "one.": lambda n, c, k: 1 - math.comb(c, k) / math.comb(n, k),
-            "That is the probability of no right one; subtract it from 1.": _none_right,
+            "That is the probability of no right one; subtract it from 1.": {
+                "1 - math": "math"
+            },
             "That is the probability that all k are right.": (
                 lambda n, c, k: math.comb(c, k) / math.comb(n, k)
             ),

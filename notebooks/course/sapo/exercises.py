@@ -11,31 +11,15 @@ from refimpl.algorithms import ALGORITHMS, Objective, Tokens
 
 def sapo_loss(logp, old_logp, advantages, mask, tau_pos=1.0, tau_neg=1.05):
     """-(1/G) Σ_i (1/|o_i|) Σ_t (4/τ) σ(τ(r − 1)) Â_i."""
-    return _loss(lambda r, tau: 4 / tau * torch.sigmoid(tau * (r - 1)))(
-        logp, old_logp, advantages, mask, tau_pos, tau_neg
-    )
-
-
-def _loss(f, pick=None, weigh=None):
-    """SAPO's loss with another f(r, τ), another choice of τ, or other weights."""
-
-    def loss(logp, old_logp, advantages, mask, tau_pos=1.0, tau_neg=1.05):
-        A = advantages[:, None].expand_as(logp)
-        r = (logp - old_logp).exp()
-        good = A > 0 if pick is None else pick(r, A)
-        tau = torch.full_like(r, tau_neg).masked_fill(good, tau_pos)
-        own = mask / (len(mask) * mask.sum(1, keepdim=True))
-        weight = own if weigh is None else weigh(mask)
-        return -(weight * f(r, tau) * A).sum()
-
-    return loss
+    A = advantages[:, None].expand_as(logp)
+    r = (logp - old_logp).exp()
+    tau = torch.full_like(r, tau_neg).masked_fill(A > 0, tau_pos)
+    f = 4 / tau * torch.sigmoid(tau * (r - 1))
+    w = mask / (len(mask) * mask.sum(1, keepdim=True))
+    return -(w * f * A).sum()
 
 
 def _sapo(r, tau):
-    return 4 / tau * torch.sigmoid(tau * (r - 1))
-
-
-def _by_tanh(r, tau):
     """σ(x) = (1 + tanh(x/2)) / 2."""
     return 2 / tau * (1 + torch.tanh(tau * (r - 1) / 2))
 
@@ -69,57 +53,52 @@ TYPED = (
         "10.sapo_loss",
         minutes=10,
         solution=sapo_loss,
-        also=(_loss(_by_tanh), _by_where),
+        also=(_by_where,),
         cases=((*_BATCH, 2.0, 5.0), (*_BATCH, 8.8, 8.8), _BATCH),
         gradient=True,
         mistakes={
-            "The loss is minus the objective: its descent raises the objective.": (
-                lambda *given: -sapo_loss(*given)
-            ),
-            "The factor 4/τ is missing: with it the slope of f at r = 1 is 1.": _loss(
-                lambda r, tau: torch.sigmoid(tau * (r - 1))
-            ),
-            "τ_pos belongs to Â > 0, and τ_neg to the others.": _loss(
-                _sapo, pick=lambda r, A: A <= 0
-            ),
-            "τ is chosen by the sign of Â; you choose it by the side of r.": _loss(
-                _sapo, pick=lambda r, A: r > 1
-            ),
-            "The gate is centred at r = 1: σ(τ(r − 1)).": _loss(
-                lambda r, tau: 4 / tau * torch.sigmoid(tau * r)
-            ),
-            "The sigmoid takes the ratio r. You gave it log r: exp is missing.": _loss(
-                lambda r, tau: 4 / tau * torch.sigmoid(tau * (r.log() - 1))
-            ),
-            "That is centred, but on log r = 0. SAPO's f is a function of r − 1.": (
-                _loss(lambda r, tau: 4 / tau * torch.sigmoid(tau * r.log()))
-            ),
-            "r is counted twice: it is inside f, and not a factor as well.": _loss(
-                lambda r, tau: _sapo(r, tau) * r
-            ),
-            "That has the gate f'(r), which belongs to the gradient. Use f itself.": (
-                _loss(lambda r, tau: 1 / torch.cosh(tau * (r - 1) / 2) ** 2)
-            ),
+            "The loss is minus the objective: its descent raises the objective.": {
+                "-(w": "(w"
+            },
+            "The factor 4/τ is missing: with it the slope of f at r = 1 is 1.": {
+                "4 / tau * ": ""
+            },
+            "τ_pos belongs to Â > 0, and τ_neg to the others.": {"A > 0": "A <= 0"},
+            "τ is chosen by the sign of Â; you choose it by the side of r.": {
+                "A > 0": "r > 1"
+            },
+            "The gate is centred at r = 1: σ(τ(r − 1)).": {"(r - 1)": "r"},
+            "The sigmoid takes the ratio r. You gave it log r: exp is missing.": {
+                "(r - 1)": "(r.log() - 1)"
+            },
+            "That is centred, but on log r = 0. SAPO's f is a function of r − 1.": {
+                "(r - 1)": "r.log()"
+            },
+            "r is counted twice: it is inside f, and not a factor as well.": {
+                "f * A": "f * r * A"
+            },
+            "That has the gate f'(r), which belongs to the gradient. Use f itself.": {
+                "4 / tau * torch.sigmoid(tau * (r - 1))": (
+                    "1 / torch.cosh(tau * (r - 1) / 2) ** 2"
+                )
+            },
             "A gate as a constant times r Â gives the right gradient and another "
-            "value; SAPO needs no stop-gradient.": _loss(
-                lambda r, tau: (1 / torch.cosh(tau * (r - 1) / 2) ** 2).detach() * r
-            ),
+            "value; SAPO needs no stop-gradient.": {
+                "4 / tau * torch.sigmoid(tau * (r - 1))": (
+                    "(1 / torch.cosh(tau * (r - 1) / 2) ** 2).detach() * r"
+                )
+            },
             "Every answer is averaged over its own tokens first: 1/(G |o|). You "
-            "average over all tokens of the group.": _loss(
-                _sapo, weigh=lambda mask: mask / mask.sum()
-            ),
-            "You divide by T, the padded width, instead of |o|.": _loss(
-                _sapo, weigh=lambda mask: mask / mask.numel()
-            ),
-            "That is the sum over answers; the group's mean has 1/G as well.": _loss(
-                _sapo, weigh=lambda mask: mask / mask.sum(1, keepdim=True)
-            ),
-            "Padding counts in your sum. Multiply by the mask.": _loss(
-                _sapo,
-                weigh=lambda mask: (
-                    torch.ones_like(mask) / (len(mask) * mask.sum(1, keepdim=True))
-                ),
-            ),
+            "average over all tokens of the group.": {
+                "mask / (len(mask) * mask.sum(1, keepdim=True))": "mask / mask.sum()"
+            },
+            "You divide by T, the padded width, instead of |o|.": {
+                "mask / (len(mask) * mask.sum(1, keepdim=True))": "mask / mask.numel()"
+            },
+            "That is the sum over answers; the group's mean has 1/G as well.": {
+                "len(mask) * ": ""
+            },
+            "Padding counts in your sum. Multiply by the mask.": {"w = mask": "w = 1"},
             "One ratio for the answer is GSPO's; here every token has its own.": (
                 _on_the_sequence
             ),
@@ -200,25 +179,25 @@ EXERCISES = (
         also=(_by_sigmoid,),
         cases=((0.2, 0.1), (0.5, 0.9), (0.2, 0.5), (1.763, 0.5)),
         mistakes={
-            "That keeps one half whatever `left` is; it enters under the arcosh.": (
-                lambda width, left: 2 * math.acosh(math.sqrt(2)) / width
-            ),
+            "That keeps one half whatever `left` is; it enters under the arcosh.": {
+                "1 / math.sqrt(left)": "math.sqrt(2)"
+            },
             "1.763 is 2 arcosh √2, which keeps one half, whatever `left` is. What "
             "stands instead of √2 for another share?": (
                 lambda width, left: 1.763 / width
             ),
-            "You left out the ½ inside: the gate is sech²(τ(r−1)/2).": (
-                lambda width, left: math.acosh(1 / math.sqrt(left)) / width
-            ),
-            "That is where sech is `left`; the gate is its square.": (
-                lambda width, left: 2 * math.acosh(1 / left) / width
-            ),
-            "`left` is what the gate keeps; you solved for what it takes.": (
-                lambda width, left: 2 * math.acosh(1 / math.sqrt(1 - left)) / width
-            ),
-            "Divide by the width: a narrower gate has a larger τ.": (
-                lambda width, left: 2 * math.acosh(1 / math.sqrt(left)) * width
-            ),
+            "You left out the ½ inside: the gate is sech²(τ(r−1)/2).": {
+                "2 * math": "math"
+            },
+            "That is where sech is `left`; the gate is its square.": {
+                "math.sqrt(left)": "left"
+            },
+            "`left` is what the gate keeps; you solved for what it takes.": {
+                "sqrt(left)": "sqrt(1 - left)"
+            },
+            "Divide by the width: a narrower gate has a larger τ.": {
+                "/ width": "* width"
+            },
         },
     ),
     Exercise(
@@ -233,21 +212,20 @@ EXERCISES = (
         mistakes={
             "That is the gate. The objective is the function that has it as its "
             "slope.": lambda r, tau: 1 / (1 + (tau * (r - 1)) ** 2),
-            "Its slope at r = 1 is τ instead of 1: the chain rule brings a τ.": (
-                lambda r, tau: torch.atan(tau * (r - 1))
-            ),
-            "You divided by τ once too often, or by its square.": (
-                lambda r, tau: torch.atan(tau * (r - 1)) / tau**2
-            ),
-            "r is no factor of f. It enters the gradient through ∇r = r ∇log π.": (
-                lambda r, tau: r * torch.atan(tau * (r - 1)) / tau
-            ),
-            "The gate is a function of r − 1, not of log r.": (
-                lambda r, tau: torch.atan(tau * r.log()) / tau
-            ),
-            "The slope is right, but f(1) should be 0: choose the constant so.": (
-                lambda r, tau: (torch.atan(tau * (r - 1)) + math.pi / 2) / tau
-            ),
+            "Its slope at r = 1 is τ instead of 1: the chain rule brings a τ.": {
+                " / tau": ""
+            },
+            "You divided by τ once too often, or by its square.": {"/ tau": "/ tau**2"},
+            "r is no factor of f. It enters the gradient through ∇r = r ∇log π.": {
+                "torch.atan": "ratios * torch.atan"
+            },
+            "The gate is a function of r − 1, not of log r.": {
+                "(ratios - 1)": "ratios.log()"
+            },
+            "The slope is right, but f(1) should be 0: choose the constant so.": {
+                "torch.atan": "(math.pi / 2 + torch.atan",
+                "- 1))": "- 1)))",
+            },
             "The slope of log(1 + x²) is 2x/(1 + x²). Which has 1/(1 + x²)?": (
                 lambda r, tau: (1 + (tau * (r - 1)) ** 2).log() / tau
             ),

@@ -5,7 +5,7 @@ from functools import wraps
 
 import torch
 
-from course.kit.exercise import Exercise
+from course.kit.exercise import Exercise, edited
 
 
 def policy_loss(old_log_prob, log_prob, advantages, response_mask):
@@ -39,28 +39,9 @@ def _case(seed: int) -> tuple[torch.Tensor, ...]:
     return old, old + moved, advantages, mask
 
 
-def _ported(
-    gate_of=lambda r: (1 - (r - 1).abs() / 0.5).clamp(min=0),
-    times_ratio=True,
-    detached=True,
-    sign=-1.0,
-    over=lambda x, mask: (x * mask).sum() / mask.sum(),
-):
-    """The port with one thing done otherwise."""
-
-    def policy_loss(old_log_prob, log_prob, advantages, response_mask):
-        ratio = (log_prob - old_log_prob).exp()
-        if detached:
-            ratio = ratio.detach()
-        factor = gate_of(ratio) * (ratio if times_ratio else 1.0)
-        logp = log_prob if detached else 1.0
-        return sign * over(factor * advantages * logp, response_mask)
-
-    return gradient_of(policy_loss)
-
-
-def _per_response(x, mask):
-    return ((x * mask).sum(-1) / mask.sum(-1)).mean()
+def _ported(edits: dict[str, str]) -> Callable:
+    """The port with other text."""
+    return gradient_of(edited(policy_loss, edits))
 
 
 def rank_loss(objective, mask, tokens):
@@ -143,34 +124,38 @@ EXERCISES = (
         "14.4",
         minutes=20,
         solution=gradient_of(policy_loss),
-        also=(_ported(),),
+        also=(
+            _ported({"(1 - (ratio - 1).abs() / 0.5)": "(1 - 2 * (ratio - 1).abs())"}),
+        ),
         cases=tuple(_case(seed) for seed in range(3)),
         mistakes={
             "That is right at r = 1 only: the ratio is missing.": _ported(
-                times_ratio=False
+                {"gate * ratio": "gate"}
             ),
             "The gradient also flows through the gate. Gate and ratio are constants; "
-            "only log π has a gradient.": _ported(detached=False),
-            "That climbs: a loss is descended, so its sign is −.": _ported(sign=1.0),
+            "only log π has a gradient.": _ported(
+                {".detach()": "", " * log_prob\n": "\n"}
+            ),
+            "That climbs: a loss is descended, so its sign is −.": _ported(
+                {"-(obj": "(obj"}
+            ),
             "That is REINFORCE with a ratio: the gate is missing.": _ported(
-                gate_of=torch.ones_like
+                {"gate * ratio": "ratio"}
             ),
             "The gate is 1 at r = 1 and falls from there, to 0 at |r − 1| = 0.5. "
-            "Yours is 0 at r = 1.": _ported(gate_of=lambda r: (r - 1).abs() / 0.5),
-            "The gate must not go below 0.": _ported(
-                gate_of=lambda r: 1 - (r - 1).abs() / 0.5
-            ),
+            "Yours is 0 at r = 1.": _ported({"(1 - (ratio": "((ratio"}),
+            "The gate must not go below 0.": _ported({".clamp(min=0)": ""}),
             "That fades on one side only.": _ported(
-                gate_of=lambda r: (1 - (r - 1) / 0.5).clamp(0, 1)
+                {".abs() / 0.5).clamp(min=0)": " / 0.5).clamp(0, 1)"}
             ),
             "That is the mean over answers of their means; the mean over tokens was "
-            "asked.": _ported(over=_per_response),
+            "asked.": _ported(
+                {"-(": "-((", ".sum()": ".sum(1)", "mask.sum(1)": "mask.sum(1)).mean()"}
+            ),
             "You divide by the padding as well.": _ported(
-                over=lambda x, mask: (x * mask).mean()
+                {".sum() / response_mask.sum()": ".mean()"}
             ),
-            "Padding counts: multiply by the mask.": _ported(
-                over=lambda x, mask: x.sum() / mask.sum()
-            ),
+            "Padding counts: multiply by the mask.": _ported({" * response_mask": ""}),
         },
     ),
     Exercise(

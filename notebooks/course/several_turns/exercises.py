@@ -20,30 +20,6 @@ def _by_matrix(returns, states):
     return returns - same @ returns / same.sum(1)
 
 
-def _others(returns, states):
-    same = (states[:, None] == states).to(returns.dtype)
-    count = (same.sum(1) - 1).clamp(min=1)
-    alone = same.sum(1) == 1
-    A = returns - (same @ returns - returns) / count
-    return A.masked_fill(alone, 0)
-
-
-def _normalised(returns, states):
-    A = torch.zeros_like(returns)
-    for state in states.unique():
-        same = states == state
-        if same.sum() > 1:
-            own = returns[same]
-            A[same] = (own - own.mean()) / (own.std() + 1e-6)
-    return A
-
-
-def _alone_by_itself(returns, states):
-    A = anchored(returns, states)
-    alone = (states[:, None] == states).sum(1) == 1
-    return torch.where(alone, returns, A)
-
-
 _CASES = (
     (torch.tensor([0.9, 1.0, 0.0, 0.0]), torch.tensor([0, 1, 0, 1])),
     (torch.tensor([0.9, 0.0, 1.0, 0.0, 0.95]), torch.tensor([0, 0, 0, 0, 7])),
@@ -60,17 +36,25 @@ TYPED = (
         mistakes={
             "Compare only turns that began in the same state. You took the mean over "
             "all.": lambda returns, states: returns - returns.mean(),
-            "A turn whose state nobody else saw has nothing to be compared with: 0.": (
-                _alone_by_itself
-            ),
-            "The mean includes the turn itself. You left it out.": _others,
-            "No division by the std here: F = 1.": _normalised,
-            "The other way round: a return above the mean is positive.": (
-                lambda returns, states: -anchored(returns, states)
-            ),
-            "Those are the means. Subtract them from the returns.": (
-                lambda returns, states: returns - anchored(returns, states)
-            ),
+            "A turn whose state nobody else saw has nothing to be compared with: 0.": {
+                "torch.zeros_like(returns)": "returns.clone()"
+            },
+            "The mean includes the turn itself. You left it out.": {
+                ".mean()\n": (
+                    ".mean()\n            A[same] *= same.sum() / (same.sum() - 1)\n"
+                )
+            },
+            "No division by the std here: F = 1.": {
+                ".mean()\n": (
+                    ".mean()\n            A[same] /= returns[same].std() + 1e-6\n"
+                )
+            },
+            "The other way round: a return above the mean is positive.": {
+                "return A": "return -A"
+            },
+            "Those are the means. Subtract them from the returns.": {
+                "return A": "return returns - A"
+            },
         },
     ),
 )

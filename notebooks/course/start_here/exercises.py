@@ -37,16 +37,6 @@ def _by_logsumexp(logits, temperature):
     return scaled - scaled.logsumexp(-1)
 
 
-def _as_number(response, answer):
-    _, mark, after = response.partition("#")
-    return bool(mark) and after.isdigit() and int(after) == answer
-
-
-def _stripped(response, answer):
-    parts = response.split("#")
-    return len(parts) == 2 and parts[1].strip() == str(answer)
-
-
 EXERCISES = (
     Exercise(
         "0.1",
@@ -179,10 +169,14 @@ TYPED = (
             "You refuse an answer that shows its steps before the '#'.": (
                 lambda response, answer: response == f"#{answer}"
             ),
-            "int() forgives: '#012' is not how 12 is written.": _as_number,
-            "strip() forgives: '#12 ' ends in a space, and nothing may follow.": (
-                _stripped
-            ),
+            "int() forgives: '#012' is not how 12 is written.": {
+                "parts[1] == str(answer)": (
+                    "parts[1].isdigit() and int(parts[1]) == answer"
+                )
+            },
+            "strip() forgives: '#12 ' ends in a space, and nothing may follow.": {
+                "parts[1] ==": "parts[1].strip() =="
+            },
         },
     ),
 )

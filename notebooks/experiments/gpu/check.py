@@ -3,10 +3,9 @@
 How fast is it? The sampler with few and many rows, GRPO in float32, by TRL's trainer,
 and in bfloat16, a mixture of experts with its routing replayed, and SmolLM2 with a
 LoRA; some also with `transformers`' own decode step or experts, which this folder
-replaces. Does it learn? `small` is trained from its warm start to an accuracy. Is it
-right? Our sampler is compared with `generate`, a run with its repetition and with one
-that was interrupted, and every algorithm makes two rollouts. (`pytest -m gpu` compares
-more.) All of it takes ten minutes at most and needs no network.
+replaces. Every algorithm makes two rollouts. Does it learn? `small` is trained from its
+warm start to an accuracy. All of it takes ten minutes at most and needs no network.
+Whether it is right, the tests of `pytest -m gpu` say.
 """
 
 import importlib.util
@@ -14,7 +13,6 @@ import itertools
 import json
 import math
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -35,7 +33,7 @@ from refimpl.checkpoint import write
 from refimpl.cli import check_output
 from refimpl.config import TrainConfig
 from refimpl.evaluation import evaluate
-from refimpl.loop import collect, train, updates
+from refimpl.loop import collect, updates
 from refimpl.models import (
     Preset,
     build,
@@ -45,9 +43,6 @@ from refimpl.models import (
 from refimpl.moe import is_moe
 from refimpl.options import prepare
 from refimpl.pretrained import fast
-from refimpl.pretrained.chat import Chat
-from refimpl.pretrained.loading import load
-from refimpl.pretrained.logprobs import log_probs
 from refimpl.pretrained.lora import lora
 from refimpl.pretrained.packaged import fetched
 from refimpl.rollout import Rollout
@@ -78,9 +73,6 @@ class Here(NamedTuple):
     repeats: int = 5
     warming: Mapping = {}
     patience: float = 90.0
-
-
-# Speed
 
 
 def measured(here: Here, work: Callable[[], Rollout], model) -> dict:
@@ -172,14 +164,13 @@ def smollm2(here: Here) -> dict:
     """Train SmolLM2 with a LoRA as chapter 13 does, each mini-batch in one pass."""
     if not fetched(real.MODEL):
         return {"not measured": "run `python -m refimpl fetch smollm2` first"}
-    model, tokenizer = load(real.MODEL)
-    config = replace(real.GENTLE, device=here.config.device, micro_batch_size=32)
+    model, tokenizer, task, config, read = bench.world("smollm2")
+    config = replace(config, device=here.config.device, micro_batch_size=32)
     if here.dense == "tiny":
         few: dict = {"prompts_per_rollout": 2, "group_size": 2, "max_new_tokens": 4}
         config = replace(config, **few, eval_problems=1, eval_samples=1)
-    task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
     there, policy = here._replace(config=config), (lora(model), tokenizer)
-    return training(there, "grpo", policy, task, log_probs=log_probs)
+    return training(there, "grpo", policy, task, log_probs=read)
 
 
 def to_goal(here: Here) -> dict:
@@ -210,62 +201,6 @@ def to_goal(here: Here) -> dict:
         "rollouts": step,
         "seconds of training": seconds,
     }
-
-
-# The same work done in two ways
-
-
-def samplers(here: Here) -> dict:
-    """Measure our sampler's speed, and compare its log-probs and tokens with others."""
-    (model, tokenizer), config = untrained(here.dense), here.config
-    model = model.to(config.device)
-    rows = Arithmetic().sample(config.prompts_per_rollout, seed=0)
-    prompts, limit = [row["prompt"] for row in rows], config.max_new_tokens
-    settings: dict = {"group_size": config.group_size, "max_new_tokens": limit}
-    figures = bench.sampler(model, tokenizer, here.repeats, prompts, **settings)
-    rollout = sample(model, tokenizer, prompts, **settings)
-    with torch.no_grad():
-        gap = (log_probs(model, rollout)[0] - rollout.logp).abs().max().item()
-    # At this temperature only the most likely token is drawn.
-    cold = sample(model, tokenizer, prompts, max_new_tokens=limit, temperature=1e-5)
-    encoded = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt")
-    greedy = model.generate(
-        **encoded.to(model.device), do_sample=False, max_new_tokens=limit
-    )[:, encoded["input_ids"].shape[1] :]
-    width = min(greedy.shape[1], cold.mask.shape[1])
-    same = (greedy[:, :width] == cold.tokens[:, :width])[cold.mask[:, :width].bool()]
-    return figures | {
-        "sampled against teacher-forced, largest |Δ log-prob|, nats": gap,
-        "greedy tokens that are generate's, share": same.double().mean().item(),
-    }
-
-
-def repeated(here: Here) -> dict:
-    """Compare a run with its repetition, and with one that was interrupted and resumed.
-
-    On a GPU a sum may depend on the order of threads.
-    """
-    (model, tokenizer), config = untrained(here.dense), here.config
-    fixed: dict = {"model": model, "tokenizer": tokenizer, "progress": False}
-    fixed |= {"task": Arithmetic(), "reward": odd_characters}
-    half = replace(config, rollouts=1)
-    with tempfile.TemporaryDirectory() as folder:
-        whole, again = (train("grpo", config=config, **fixed) for _ in range(2))
-        fixed["checkpoint_dir"] = folder
-        train("grpo", config=half, **fixed)
-        cut = train("grpo", config=config, resume=True, **fixed)
-    exact = config.device == "cpu"
-    promised = "the same bits" if exact else "the same dice; sums may round apart"
-    figures: dict = {"promised": promised}
-    for name, other in (("same seed", again), ("resumed", cut)):
-        weights = zip(whole.model.parameters(), other.model.parameters())
-        gaps = [(a - b).abs().max().item() for a, b in weights]
-        figures[f"{name}, same history"] = other == whole
-        figures[f"{name}, largest |Δ weight|"] = max(gaps)
-    return figures
-
-
-# All of it
 
 
 def by_steps(here: Here, part: Callable, readers: list) -> dict:
@@ -303,8 +238,6 @@ def parts(here: Here) -> dict[str, Callable]:
         "RSPO, R3, bfloat16": rspo,
         "RSPO, R3, bfloat16, transformers' experts": partial(rspo, cast=False),
         f"GRPO to {GOAL:.2f}": to_goal,
-        "sampler against generate": samplers,
-        "same seed and resumed": repeated,
     }
     return every | {
         f"{name}, {preset}": partial(brief, name=name, preset=preset)

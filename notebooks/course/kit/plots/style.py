@@ -40,7 +40,6 @@ YOURS = ("#C93B97", (0, (3.2, 1.6)))
 RIGHT, WRONG = "#2C8F66", "#E17769"  # a response
 GOOD, BAD = "#5470E1", "#C71F3F"  # a token with Â > 0, with Â < 0
 HABIT_COLOURS = {"careful": "#219F8F", "guess": "#BEB529", "ramble": "#C78AD6"}
-MEANINGS = (RIGHT, WRONG, GOOD, BAD, *HABIT_COLOURS.values())
 FREE = ("#442443", "#7381A9", "#5A623E", "#BAAF82")
 """Muted colours for what is neither a method nor a meaning: quantities, settings."""
 GREY = "#8C8C8C"
