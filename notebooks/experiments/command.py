@@ -1,4 +1,4 @@
-"""The commands of `python -m experiments bench | real | evidence | gpu-check`.
+"""The commands of `python -m experiments bench | real | evidence | gpu-check | gates`.
 
 They make and judge the measurements that the course shows, and run in a clone.
 """
@@ -13,6 +13,7 @@ import tyro
 from experiments import evidence as stored
 from experiments.bench import bench
 from experiments.gpu import check
+from experiments.gpu.gates import gates
 from experiments.real import real
 from experiments.store import DATA
 from refimpl.validation import UserError
@@ -78,6 +79,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "real": real,
     "evidence": evidence,
     "gpu-check": gpu_check,
+    "gates": gates,
 }
 
 

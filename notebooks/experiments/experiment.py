@@ -17,6 +17,8 @@ A job is one run as plain values, which are part of its name in the store. Every
 else follows from the job.
 """
 
+import itertools
+import math
 import os
 import time
 import warnings
@@ -129,8 +131,12 @@ class Experiment:
         path: str | Path | None = None,
         jobs: Iterable[Job] | None = None,
         workers: int = 1,
+        until: float = math.inf,
     ) -> None:
-        """Make the runs that the store lacks, and add each as it finishes."""
+        """Make the runs that the store lacks, and add each as it finishes.
+
+        No run begins after `until`, a time of `time.monotonic`.
+        """
         path = path or self.path
         with store.Store(path, self.columns) as opened:
             have = store.done(path)
@@ -138,7 +144,7 @@ class Experiment:
             left = [job for job in asked if self.key(job) not in have]
             for job in left:
                 self.check(job)
-            made = finished(self, left, workers)
+            made = finished(self, left, workers, until)
             for job, result in tqdm(made, total=len(left), desc=Path(path).name):
                 opened.add(self.spec(job), *result)
 
@@ -159,18 +165,24 @@ def trained(algorithm: Algorithm | str, **given: Any) -> History:
 
 
 def finished(
-    experiment: Experiment, jobs: Sequence[Job], workers: int
+    experiment: Experiment, jobs: Sequence[Job], workers: int, until: float = math.inf
 ) -> Iterator[tuple[Job, Made]]:
-    """Yield each job with its run once it is done.
+    """Yield each job with its run once it is done; no job begins after `until`.
 
     One worker is this process. Several workers share the cores among their threads.
     """
     if workers == 1:
-        yield from ((job, experiment.run(job)) for job in jobs)
+        in_time = itertools.takewhile(lambda job: time.monotonic() < until, jobs)
+        yield from ((job, experiment.run(job)) for job in in_time)
         return
     threads = max(1, (os.cpu_count() or 1) // workers)
     with ProcessPoolExecutor(
         workers, get_context("spawn"), torch.set_num_threads, (threads,)
     ) as pool:
         waiting = {pool.submit(experiment.run, job): job for job in jobs}
-        yield from ((waiting[done], done.result()) for done in as_completed(waiting))
+        for done in as_completed(waiting):
+            if time.monotonic() >= until:
+                for future in waiting:
+                    future.cancel()  # has no effect on those that are running
+            if not done.cancelled():
+                yield waiting[done], done.result()
