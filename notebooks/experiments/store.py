@@ -129,6 +129,8 @@ def _commit() -> str:
 
 
 def _processor() -> str:
+    if torch.cuda.is_initialized():  # the run was made there
+        return torch.cuda.get_device_name()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(n.split(": ", 1)[1] for n in lines if n.startswith("model name"))

@@ -10,6 +10,11 @@ TRL is heavy and moves fast, so give it a virtual environment of its own:
     ../.trl/bin/python -m experiments.gpu.compare_trl              # the tiny model
     ../.trl/bin/python -m experiments.gpu.compare_trl smollm2      # `fetch` it first
 
+How both grow with the answers of a rollout, and with their length:
+
+    for n in 128 512 2048 8192; do … compare_trl --device cuda --rows $n; done
+    for n in 48 128 256 512; do … compare_trl smollm2 --device cuda --tokens $n; done
+
 `--device cuda`: our decode step is in a CUDA graph (see `captured`), theirs is
 transformers'. TRL computes layers again in the backward pass unless it is told not to,
 which saves memory and costs time. We do not, so here TRL does not either. Both sides
@@ -37,7 +42,28 @@ from refimpl import TrainConfig, evaluate, seeds, train
 from refimpl.loop import MAX_GRAD_NORM
 from refimpl.models import frozen_copy, one_thread
 from refimpl.pretrained import logprobs
+from refimpl.pretrained.chat import Chat
 from refimpl.rewards import columns
+
+
+class Counting:
+    """A task whose answers are as long as they may be: the model is asked to count."""
+
+    habits = ("counts",)
+
+    def sample(self, n: int, seed: int) -> list[dict]:
+        asked = "Write the whole numbers from {} to 9999, separated by commas."
+        first = range(1 + 7 * (seed % 100), 10**4)
+        return [{"prompt": asked.format(k)} for k in first[:n]]
+
+    def held_out(self, n: int, seed: int = 0) -> list[dict]:
+        return self.sample(n, seed)
+
+    def reward(self, prompts, completions, **columns) -> list[float]:
+        return [float(len(text) % 2) for text in completions]
+
+    def habit(self, completion: str) -> str:
+        return "counts"
 
 
 class Clock(TrainerCallback):
@@ -118,15 +144,29 @@ def main(
     what: tyro.conf.Positional[Literal["tiny", "smollm2"]] = "tiny",
     repeats: int = 3,
     device: str = "cpu",
+    rows: int | None = None,
+    tokens: int | None = None,
 ) -> None:
-    """Print the seconds of both sides, turn by turn, and their medians."""
+    """Print the seconds of both sides, turn by turn, and their medians.
+
+    Args:
+        rows: answers of a rollout, taken in one pass per mini-batch.
+        tokens: the limit of an answer; SmolLM2 then counts until it is reached.
+    """
     captured.use()  # where the model is on a GPU
     model, tokenizer, task, config, _ = bench.world(what)
     config = replace(config, rollouts=12, eval_every=12, device=device)
-    if what == "smollm2":  # both sides take a mini-batch in one pass
+    if rows is not None:
+        config = replace(config, prompts_per_rollout=rows // config.group_size)
+    if tokens is not None:
+        config = replace(config, max_new_tokens=tokens)
+        task = Chat(Counting(), tokenizer) if what == "smollm2" else task
+    if what == "smollm2" or rows:  # both sides take a mini-batch in one pass
         size = config.prompts_per_rollout * config.group_size // config.minibatches
+        config = replace(config, micro_batch_size=size)
+    if what == "smollm2":
         few: dict = {"rollouts": 2, "eval_problems": 1, "eval_samples": 1}
-        config = replace(config, **few, eval_every=2, micro_batch_size=size)
+        config = replace(config, **few, eval_every=2)
     given = model, tokenizer, task, config
     taken: dict[Callable, list[float]] = {by_us: [], by_trl: []}
     for turn, work in itertools.product(range(repeats), taken):

@@ -122,8 +122,9 @@ class Gates(Experiment):
         return digest(Path(resolve(MODEL)) / "model.safetensors")
 
     def facets(self, job: Job) -> dict[str, Any]:
-        task = repr(WORLDS[job["task"]][0]())
-        return super().facets(job) | {"task": task, "model": MODEL, "system": SYSTEM}
+        problems = repr(WORLDS[job["task"]][0]())
+        named = {"problems": problems, "model": MODEL, "system": SYSTEM}
+        return super().facets(job) | named
 
     def check(self, job: Job) -> None:
         load(MODEL)
