@@ -248,3 +248,17 @@ def test_a_run_calls_learns_and_resumes_bit_for_bit(tmp_path):
         whole["reward"] == resumed["reward"] and whole["entropy"] == resumed["entropy"]
     )
     assert not same_weights(whole.model, warm_start(WarmStart(world=WORLD))[0])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"config": SHORT}, "max_turns has no effect"),
+        ({"task": WORLD, "preset": "tiny-moe"}, "needs a dense model"),
+    ],
+)
+def test_what_does_not_fit_is_refused(given, message):
+    if preset := given.pop("preset", None):
+        given |= {"model": build(preset, TOKENIZER, 0), "tokenizer": TOKENIZER}
+    with pytest.raises(UserError, match=message):
+        rl.prepare("grpo", **given)

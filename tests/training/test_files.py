@@ -61,3 +61,16 @@ def test_where_the_cache_is(monkeypatch, tmp_path):
     assert cache_folder() == tmp_path / "xdg" / "refimpl"
     monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path / "own"))
     assert cache_folder() == tmp_path / "own"
+
+
+@pytest.mark.parametrize(
+    "name", ["folder", "link", "file/below", "nul\0", "\ud800", "n" * 400]
+)
+def test_where_nothing_can_be_written_is_one_sentence(name, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("/dev/null")  # which root could replace
+    with pytest.raises(UserError, match="cannot write a file to"):
+        write(f"{tmp_path}/{name}", "text")
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder", "link"]
+    assert not os.path.isfile("/dev/null")

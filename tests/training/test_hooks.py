@@ -238,3 +238,10 @@ def test_off_the_main_thread_a_run_is_the_same_and_leaves_ctrl_c_alone():
     thread.join()
     assert found == [small_run(reward=noting)]
     assert seen == [True] * 3 + [False] * 3  # on the main thread it is taken
+
+
+def test_where_every_response_is_cut_off_and_left_out_that_is_said():
+    """And not that the policy stands still."""
+    cut = {"max_new_tokens": 1, "overlong_filtering": True}
+    with pytest.raises(StalenessError, match="cut off at max_new_tokens = 1, and over"):
+        small_run(rollouts=1, reward=fixed_noise, **cut)

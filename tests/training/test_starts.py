@@ -235,7 +235,15 @@ def test_a_warm_start_belongs_to_its_world():
     class Same(Arithmetic):
         pass
 
-    worlds = [WarmStart(world=kind()) for kind in (Doubled, Subtract, Same)]
+    def typed(answer):
+        """As in an interpreter, where no file holds the source."""
+        space = {"Arithmetic": Arithmetic, "__name__": "typed"}
+        problem = f"lambda self, rng: {{'prompt': '9+1=', 'answer': {answer}}}"
+        exec(f"class Typed(Arithmetic):\n    _problem = {problem}", space)
+        return space["Typed"]
+
+    kinds = Doubled, Subtract, Same, typed(8), typed(7)
+    worlds = [WarmStart(world=kind()) for kind in kinds]
     assert len({cached(one) for one in worlds}) == len(worlds)
     assert [shipped(one) for one in worlds] == [None] * len(worlds)
     assert shipped(WarmStart()) and shipped(WarmStart(world=Arithmetic()))
