@@ -38,7 +38,8 @@ def objective(
     """sg[φ(W)] Â log π_θ, with (k_pos, lambda_pos) where a token's Â ≥ 0."""
     log_w = t.z.detach().clamp(-LIMIT, LIMIT).sum(-1, keepdim=True)
     log_w, good = log_w.clamp(LEAST, LIMIT), t.advantages >= 0
-    k, rate = torch.where(good, k_pos, k_neg), torch.where(good, lambda_pos, lambda_neg)
+    numbers = t.z.new_tensor([[k_pos, k_neg], [lambda_pos, lambda_neg]])  # its dtype
+    k, rate = (torch.where(good, pos, neg) for pos, neg in numbers)
     phi = (k * log_w + rate * (1 - log_w.exp())).exp()
     return Objective(phi * t.advantages * t.logp)
 
