@@ -37,6 +37,8 @@ def test_no_run_begins_when_the_time_is_over(tmp_path, monkeypatch):
         made.append(job)
         return History("grpo", [row | {"step": 0.0}])
 
+    worlds = {name: (lambda: "a task", limit) for name, (_, limit) in WORLDS.items()}
+    monkeypatch.setattr(gates, "WORLDS", worlds)
     monkeypatch.setattr(Gates, "make", make)
     monkeypatch.setattr(Gates, "check", lambda self, job: None)
     monkeypatch.setattr(Gates, "weights", lambda self, job: "abc")
