@@ -321,12 +321,16 @@ def identity(part: Any) -> str:
         inside = [part.__self__]
     elif inspect.isfunction(part):
         constants = [cell.cell_contents for cell in part.__closure__ or ()]
+        if name.endswith("<lambda>"):  # all lambdas have the same name
+            constants += [*part.__code__.co_names, *part.__code__.co_consts]
         inside = [x for x in constants if isinstance(x, PLAIN)]
         functions = [x for x in constants if inspect.isfunction(x) and x != part]
         inside += [identity(x) for x in functions]
-    elif named is not part:
-        made = inspect.signature(named).parameters
-        inside = {k: v for k, v in vars(part).items() if k in made}
+    elif named is not part and (made := getattr(part, "__dict__", {})):
+        with contextlib.suppress(ValueError):  # as of a SimpleNamespace
+            arguments = inspect.signature(named).parameters
+            made = {k: v for k, v in made.items() if k in arguments}
+        inside = made
     text = json.dumps(inside, skipkeys=True, default=identity)
     return f"{name} {text}" if inside else name
 

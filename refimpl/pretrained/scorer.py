@@ -18,7 +18,8 @@ MEMORY = 2**32
 OWN = {"from", "sympy", "import", "integer", "float", "rational"}
 """Names in the code that sympy compiles to read a number."""
 
-_names: set[str] = set()
+_scoring: tuple[str, Any] | None = None
+"""The answer that is being scored, and its entry."""
 _refused: list[str] = []
 
 
@@ -57,18 +58,28 @@ def serve() -> None:
 
 def _verdict(score: Callable, answer: str, entry: Any) -> dict:
     """The score, or the `fate` of an answer without one."""
+    global _scoring
     _refused.clear()
-    _names.update(_named(answer) - OWN)
+    _scoring = answer, entry
     try:
         reply: dict = {"score": float(score(answer, entry))}
     except (Exception, SystemExit) as error:
         how = f"raised {type(error).__name__}: {error}"[:200]
         reply = {"fate": "raised", "how": how}
-    _names.clear()
+    _scoring = None
     if _refused:
         how = f"tried to evaluate ({_refused[0]}) and was stopped"
         return {"fate": "evaluated", "how": how}
     return reply
+
+
+def _may_run(text: str) -> bool:
+    answer, entry = _scoring or ("", None)
+    if isinstance(entry, dict):  # a task may evaluate its own texts
+        own = [entry.get("answer"), *entry.get("metadata", {}).values()]
+        return text.strip() in [one.strip() for one in own if isinstance(one, str)]
+    # sympy compiles code of its own, which has no name in common with the answer
+    return not (_named(answer) - OWN) & _named(text)
 
 
 def _named(text: str) -> set[str]:
@@ -76,15 +87,14 @@ def _named(text: str) -> set[str]:
 
 
 def _guard(event: str, args: tuple) -> None:
-    """An audit hook that compiles no text with a name of the answer in it.
-
-    A task may evaluate its own texts. Code without a name can only compute a number.
-    """
-    if event == "compile" and _names and isinstance(args[0], str | bytes):
-        text = os.fsdecode(args[0])
-        if str(args[1]).startswith("<") and _names & _named(text):
-            _refused.append(text[:200])
-            raise PermissionError("a verifier evaluates no answer")
+    """An audit hook that keeps eval, exec and compile from a model's text."""
+    if event != "compile" or _scoring is None or not isinstance(args[0], str | bytes):
+        return  # a syntax tree has no text, which was checked before
+    file = os.fsdecode(args[1]) if isinstance(args[1], str | bytes) else "<string>"
+    text = os.fsdecode(args[0])
+    if file.startswith("<") and not _may_run(text):  # else a module's import
+        _refused.append(text[:200])
+        raise PermissionError("a verifier evaluates no answer")
 
 
 def _reasoning_gym() -> Callable:

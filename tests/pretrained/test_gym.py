@@ -294,17 +294,17 @@ def scored_by(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "source",
     [
-        "return float(eval(text) == 7)",
-        "exec(f'x = {text}'); return 1.0",
-        "return float(eval(compile(text, '<mine>', 'eval')) == 7)",
+        "return float(eval(answer) == 7)",
+        "exec(f'x = {answer}'); return 1.0",
+        "return float(eval(compile(answer, '<mine>', 'eval')) == 7)",
     ],
 )
-def test_a_text_of_the_task_is_evaluated_and_none_of_the_model(source, scored_by):
-    entry = {"answer": "abs(7)"}
-    pick = "text = entry['answer'] if answer == '7' else answer.lower(); "
-    assert scored_by(pick + source, ["7"], entry) == [1.0]
-    with pytest.raises(UserError, match=r"tried to evaluate .*abs\(7\)"):
-        judge.scores(("reasoning_gym", "mine", {}), ["ABS(7)"], [entry])
+def test_only_a_whole_text_of_the_task_is_evaluated(source, scored_by):
+    """The task wrote 3 + 4; a piece of that may come from anywhere."""
+    metadata = {"solution": " 3 + 4", "code": "x = 3 + 4", "steps": 2}
+    entry = {"answer": "7", "metadata": metadata}
+    with pytest.raises(UserError, match=r"tried to evaluate .* got '3'"):
+        assert scored_by(source, ("3 + 4 ", "3"), entry)
 
 
 @pytest.mark.parametrize(
