@@ -115,6 +115,25 @@ OF_THE_SIZE = {"maxrl", "reinforce_plus_plus", "batch_std"}
 """Estimators that compare rewards across prompts, or with 0."""
 
 
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_default_dtype_does_not_round_a_hyperparameter(name):
+    """Numbers that float32 cannot hold stay what they are beside float64 log-probs."""
+    method, losses = ALGORITHMS[name], []
+    odd = {n: x + 0.013 for n, x in method.defaults.items() if type(x) is float}
+    logp = tensor([[-1.0, -0.5], [-2.0, -1.0]], dtype=torch.float64)
+    old, A = logp + tensor([[0.1, -0.2], [0.3, 0.1]]).double(), tensor([1.0, -1.0])
+    before = torch.get_default_dtype()
+    try:
+        for dtype in (torch.float32, torch.float64):
+            torch.set_default_dtype(dtype)
+            mask = torch.ones(2, 2, dtype=torch.float64)
+            given = logp, old, A.double(), mask, mask
+            losses.append(method.policy_loss(*given, **odd).loss.item())
+    finally:
+        torch.set_default_dtype(before)
+    assert losses[0] == losses[1]
+
+
 @pytest.mark.parametrize("name", CRITIC_FREE)
 @given(data=st.data())
 @settings(max_examples=15)

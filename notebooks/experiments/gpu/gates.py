@@ -39,19 +39,18 @@ import pandas as pd
 
 from experiments import store
 from experiments.arms import ARMS
-from experiments.experiment import Experiment, Job, trained
+from experiments.behaviour import behaviour
+from experiments.experiment import Job, trained
 from experiments.gpu import captured
-from experiments.real import JUDGED, MODEL, SYSTEM, TASKS
+from experiments.real import GENTLE, JUDGED, MODEL, SYSTEM, TASKS, Real
 from experiments.statistics import Estimate, estimate
 from refimpl.algorithms import Algorithm
-from refimpl.checkpoint import digest
 from refimpl.config import TrainConfig
 from refimpl.pretrained import fast
 from refimpl.pretrained.chat import Chat
 from refimpl.pretrained.gym import ReasoningGym
 from refimpl.pretrained.loading import load
 from refimpl.pretrained.logprobs import log_probs
-from refimpl.pretrained.packaged import resolve
 from refimpl.validation import Positive, guarded
 
 PAIRS = {
@@ -70,22 +69,17 @@ WORLDS = {
     "gcd": (lambda: ReasoningGym("gcd", **JUDGED, **SMALL), 24),
 }
 """A task, and the limit of its answers in tokens."""
-BASE = TrainConfig(
-    rollouts=24,
+BASE = replace(
+    GENTLE,
     prompts_per_rollout=16,
-    group_size=8,
     minibatches=4,
     micro_batch_size=64,
     eval_every=24,
     eval_problems=64,
-    eval_samples=4,
-    dynamic_sampling=False,
-    overlong_share=0.0,
 )
-MATTERS = 0.03
 
 
-class Gates(Experiment):
+class Gates(Real):
     """A run per method, task, K, rate and seed. `changed` settings make it smaller."""
 
     name = "gates"
@@ -117,17 +111,13 @@ class Gates(Experiment):
     def method(self, job: Job) -> Algorithm:
         return ARMS[job["arm"]].build()[0]
 
-    def weights(self, job: Job) -> str:
-        """The SHA-256 of the pretrained model's file."""
-        return digest(Path(resolve(MODEL)) / "model.safetensors")
+    def behaviour(self, job: Job) -> str:
+        return behaviour(self.method(job), self.config(job))
 
     def facets(self, job: Job) -> dict[str, Any]:
         problems = repr(WORLDS[job["task"]][0]())
-        named = {"problems": problems, "model": MODEL, "system": SYSTEM}
-        return super().facets(job) | named
-
-    def check(self, job: Job) -> None:
-        load(MODEL)
+        known = {"problems": problems, "model": MODEL, "system": SYSTEM}
+        return job | known | {"begins": self.weights(job)}
 
     def make(self, job: Job):
         fast.use()
