@@ -1,4 +1,4 @@
-"""What several chapters use. It imports no chapter by name."""
+"""Helpers that several chapters share; they import no chapter by name."""
 
 from course.kit.by_hand import answers, compare, show
 from course.kit.exercise import check, typed

@@ -1,8 +1,8 @@
 """SAPO's gate in the reader's hand: what it does to a stale rollout, and to a policy.
 
 The dots are tokens of `stale.load()` after k updates, each at its ratio, at a random
-height between 0 and 1: so the part of them that lies under the gate's curve is the part
-of their push that passes. What is above is pale. Two bars count the push that the gate
+height between 0 and 1: so the part of the dots under the gate's curve is the part of
+their push that passes. Dots above it are pale. Two bars count the push that the gate
 keeps of the tokens that moved on and of those that came back; a button trains with it.
 """
 
@@ -70,7 +70,7 @@ class Gate:
 
     @property
     def look(self) -> tuple[str, Dash]:
-        """The one it has in the other figures, if it is in them."""
+        """Its look in the other figures, if it appears there."""
         return LOOKS[self.known or "yours"]
 
     @property
@@ -505,7 +505,7 @@ class Play(explorer.Explorer):
                 ("almost nothing", "about a third", "almost all of it"),
                 "about a third",
                 "Its gate depends on how far a ratio is from 1, not on the direction. "
-                "What moved on has gone a little further here.",
+                "The tokens that moved on have gone a little further here.",
             ),
         )
         self.controls["gate"].observe(lambda _: self.locked(False), names="value")
