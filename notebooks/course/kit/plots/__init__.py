@@ -14,6 +14,7 @@ import PIL.Image
 from IPython.display import Image, display
 from matplotlib.figure import Figure
 
+from course.kit.plots import normalisers, stored, tokens  # noqa: F401
 from course.kit.plots.shared import PANELS, curves, training  # noqa: F401
 from course.kit.plots.words import words
 
