@@ -117,6 +117,8 @@ BATCH = {
     "mask": tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]),
     "weight": torch.full((2, 3), 0.2),
 }
+OF_SAMPLER = {"logp": BATCH["logp"], "sampler_logp": BATCH["old_logp"]}
+OF_SAMPLER |= {"rules": {"token_mask": 2.0}, "mask": BATCH["mask"], "advantages": None}
 SCORES = {"scores": tensor([[0.0, 1.0, 0.6], [0.2, 0.1, 0.9]])}
 PAIR = {"model": MODEL, "tokenizer": TOKENIZER}
 RUN = {"algorithm": "grpo", "config": SMALL, **PAIR}
@@ -138,6 +140,7 @@ DOORS: dict[str, tuple[Callable, dict[str, Any]]] = {
     "mean_at": (mean_at, SCORES),
     "pass_at": (pass_at, {**SCORES, "k": 2}),
     "policy_loss": (GRPO.policy_loss, BATCH),  # one code for all of them
+    "factor": (rl.corrections.factor, OF_SAMPLER),
     "from_gate": (rl.from_gate, {"gate": torch.mul}),
     "curve": (rl.curve, RATIOS),
     "build": (build, {"preset": "tiny", "tokenizer": TOKENIZER}),
@@ -478,7 +481,6 @@ A, N = rl.advantages, rl.normalisers
 OLD, MASK, WEIGHT = BATCH["old_logp"], BATCH["mask"], BATCH["weight"]
 FOUR, PAIRS, ONES = tensor([1.0, 0.0, 1.0, 0.5]), tensor([0, 0, 1, 1]), torch.ones(4, 3)
 LONELY = rl.Scored(FOUR, tensor([0, 0, 0, 7]))
-OF_SAMPLER = {"logp": OLD, "sampler_logp": OLD, "mask": MASK, "advantages": None}
 
 
 def own(**changed):
@@ -506,7 +508,7 @@ def critic(**changed):
 
 
 def factor(rules):
-    return lambda: rl.corrections.factor(rules, **OF_SAMPLER)
+    return lambda: rl.corrections.factor(**OF_SAMPLER | {"rules": rules})
 
 
 FORMULAS: dict[str, list[Callable]] = {
