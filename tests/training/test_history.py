@@ -66,16 +66,6 @@ def test_accuracy_is_the_last_one_measured_and_reached_the_first():
         History("grpo").accuracy  # noqa: B018
 
 
-def test_counts_go_on_from_row_to_row():
-    history = History("grpo")
-    for step in range(3):
-        row = {"reward": 0.5, "num_tokens": 10.0, "num_samples": 4.0}
-        history.add(step, row, seconds=2.0)
-    assert history["num_tokens"] == [10, 20, 30]
-    assert history["num_samples"] == [4, 8, 12]
-    assert history["reward"] == 3 * [0.5] and history["step"] == [0, 1, 2]
-
-
 def test_all_but_time_samples_and_the_model_counts_for_equality():
     same = History("grpo", example().rows, model=object(), samples=[{"step": 0}])
     assert example() == same == changed(1, "step_time", 99.0)
@@ -85,15 +75,6 @@ def test_all_but_time_samples_and_the_model_counts_for_equality():
 
 
 # CSV
-
-
-def test_csv_has_a_line_a_rollout_and_an_empty_field_for_a_missing_value(tmp_path):
-    path = tmp_path / "deep" / "er" / "run.csv"
-    example().save(path)
-    assert History.load(path) == example()
-    lines = path.read_text().splitlines()
-    assert lines[0] == "algorithm,step,reward,accuracy,step_time"
-    assert lines[1] == "grpo,0.0,0.1,,1.5"
 
 
 NUMBERS = st.tuples(

@@ -247,8 +247,3 @@ def test_a_warm_start_belongs_to_its_world():
     assert len({cached(one) for one in worlds}) == len(worlds)
     assert [shipped(one) for one in worlds] == [None] * len(worlds)
     assert shipped(WarmStart()) and shipped(WarmStart(world=Arithmetic()))
-
-
-def test_a_prompt_of_unknown_characters_gets_a_sentence():
-    with pytest.raises(UserError, match=r"does not know 'a', 'b' of the prompt 'ab1='"):
-        sample(random_moe(), TOKENIZER, ["1+2=", "ab1="])
