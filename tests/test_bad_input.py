@@ -49,6 +49,7 @@ from refimpl.pretrained.rewards import Sum
 from refimpl.rewards import overlong_punishment, score
 from refimpl.tasks import (
     Arithmetic,
+    Calculator,
     Sorting,
     make_tokenizer,
 )
@@ -293,6 +294,8 @@ BEFORE: dict[str, list[dict[str, Any]]] = {
     "task object": [{"task": "arithmetic"}, {"task": Arithmetic}],
     "prompt": [{"task": task(sample=lambda n, seed: [{**ROW, "prompt": ""}] * n)}],
     "task.sample(4, returned 1": [{"task": task(sample=rows([ROW]))}],
+    "max_turns observe": [small(max_turns=3)],
+    "observe dense": [{"task": Calculator(), "model": build("tiny-moe", TOKENIZER)}],
     "resume checkpoint_dir": [{"resume": True}],
     "resume overwrite": [{"resume": True, "overwrite": True}],
 }
@@ -430,6 +433,8 @@ def test_sampling_and_measuring():
     for prompts in ([], [""], [3], "1+2=", ["1" * 200]):
         at("sample", "prompt", prompts=prompts)
     at("sample", "'a' 'b' 'ab1='", prompts=["1+2=", "ab1="])
+    at("sample", "task.observe ZeroDivisionError", observe=lambda text: 1 / 0)
+    at("sample", "task.observe 12", observe=lambda text: 12)
     larger = tokenizer(more=["<extra>"])
     at("sample", "19 tokens 18", prompts=["<extra>"], tokenizer=larger)
     damaged = random_model()
