@@ -172,7 +172,6 @@ def configured(**changed):
 
 BROKEN = {
     "weights cut off": change("model.safetensors", lambda content: content[:-1]),
-    "no weights": lambda folder: (folder / "model.safetensors").unlink(),
     "an unknown model": configured(model_type="qwen99"),
     "a layer too many": configured(num_hidden_layers=3),
 }
