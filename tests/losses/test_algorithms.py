@@ -102,8 +102,6 @@ PAPERS = {  # hyperparameters, normaliser, advantages
 }
 ON_THE_SAMPLER = {"dppo_tv", "dppo_kl", "ipo", "glm5", "sao", "vespo", "kimi"}
 """Their ratio is against the sampler's policy, not π_old."""
-NO_SURROGATE = "reinforce cispo dppo_tv dppo_kl ipo glm5 sao vespo dro".split()
-"""What they maximise means nothing as a number."""
 DAPO = {"dynamic_sampling": True, "overlong_share": 0.2}
 TWO_LAMBDAS = {"lam_alpha": 1.5, "lam_critic": 1.0}
 OF_SAO = {**TWO_LAMBDAS, "critic_updates": 2, "critic_frozen": ("attn",)}
@@ -167,8 +165,6 @@ def test_an_entry_is_consistent(algorithm):
     batch = random_batch([3, 1])
     explicit = loss_of(algorithm, *batch, **algorithm.defaults)
     assert explicit.item() == loss_of(algorithm, *batch).item()
-    with pytest.raises(TypeError):
-        algorithm.defaults["epsilon_low"] = 0.5
     both = {"epsilon_low": 0.1, "epsilon_high": 0.3}  # what is named goes before
     assert GRPO.check_hyperparameters({"epsilon": 0.1, "epsilon_high": 0.3}) == both
 
@@ -215,16 +211,6 @@ def test_one_ratio_says_whether_a_response_shares_its_ratio(algorithm):
         slope = slope_of(objective_of(algorithm, tokens).value, tokens)
         slopes.add((a, round(slope[0, 0].item(), 9)))
     assert (len(slopes) > 2) == algorithm.one_ratio
-
-
-@pytest.mark.parametrize("name", PAPERS)
-def test_a_surrogate_is_a_function_of_the_ratio_and_the_advantage(name):
-    """Both log-probs lower by one nat: no ratio changes, but log π does; and, in IPO,
-    whether a probability has moved by more than δ."""
-    t = stale_tokens()
-    lower = replace(t, logp=t.logp - t.mask, old_logp=t.old_logp - t.mask)
-    one, other = (objective_of(ALGORITHMS[name], x).value for x in (t, lower))
-    assert torch.allclose(one, other, **EXACT) == (name not in NO_SURROGATE)
 
 
 # The objective: its contract
@@ -361,14 +347,6 @@ def test_an_objective_may_be_anything_outside_the_mask(width):
 
 
 # Edges
-
-
-@every
-def test_a_batch_of_nothing_is_zero_with_a_zero_gradient(algorithm):
-    logp, old_logp, a, mask = random_batch([3, 2])
-    loss, slope = loss_and_slope(algorithm, logp, old_logp, a[:, 0], 0 * mask)
-    assert loss.item() == 0
-    assert slope.abs().max() == 0
 
 
 @every_setting

@@ -29,14 +29,6 @@ from tests.worlds import (
 )
 
 
-def test_problems_and_samples_change_from_rollout_to_rollout():
-    run = prepared()
-    first, second = (collect(run, step)[0].rollout for step in (0, 1))
-    assert first.ids.tolist() != second.ids.tolist()
-    again = collect(run, 0)[0].rollout
-    assert torch.equal(again.ids, first.ids) and torch.equal(again.logp, first.logp)
-
-
 def test_answers_and_noise_have_a_seed_each():
     """Noise with the answers' seed would be made of the numbers that draw them."""
     run = prepared()
