@@ -25,7 +25,7 @@ from tabulate import tabulate
 from experiments import store
 from experiments.arms import ARMS, check_known
 from experiments.claims import CLAIMS, SECOND, STUDIES
-from experiments.effects import Breaking, Claim, Contrast, Effect, Study, Swap
+from experiments.effects import Breaking, Claim, Contrast, Effect, Study, Sum
 from experiments.experiment import Job
 from experiments.finding import LATER, STAGES
 from experiments.grid import RUNS, Cell, begins, formula, nested
@@ -353,7 +353,7 @@ def _measured(effect: Effect) -> str:
     """The key of an effect in `control`: its outcome and scale."""
     if isinstance(effect, Contrast):
         return f"{effect.outcome}, {effect.scale}"
-    return "reward, difference" if isinstance(effect, Swap | Breaking) else ""
+    return "reward, difference" if isinstance(effect, Sum | Breaking) else ""
 
 
 @guarded

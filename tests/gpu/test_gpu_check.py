@@ -15,6 +15,7 @@ from refimpl import History, sample
 from tests import worlds
 from tests.worlds import EOS, PAD, TOKENIZER, random_model
 
+
 @pytest.fixture(scope="module")
 def figures(tmp_path_factory) -> dict:
     """All of it but SmolLM2, which is not fetched."""
