@@ -11,13 +11,12 @@ from experiments.arms import ARMS, AT_PACE, ON_DENSE
 from experiments.claims import CLAIMS, SECOND, STUDIES
 from experiments.effects import (
     RATES,
-    Average,
     Best,
     Breaking,
     Claim,
     Contrast,
     Mean,
-    Swap,
+    Sum,
 )
 from experiments.finding import FINDING, STAGES
 from experiments.grid import RUNS, STALE, Cell, formula, settings
@@ -148,7 +147,7 @@ def test_each_kind_of_effect_by_hand():
     )
     doublings = Contrast("n", A, B, "log2").pairs(runs)
     assert doublings == {0: [1.0], 1: [-2.0]}  # of 0 there is no quotient
-    swap = Swap(Contrast("n", A, B), Contrast("n", C, D))
+    swap = Sum((Contrast("n", A, B), Contrast("n", C, D)), (1, -1))
     assert swap.pairs(runs) == {0: [7.0]} and swap.cells == (A, B, C, D)
     assert Mean("n", B, less=0.5).pairs(runs) == {0: [7.5], 1: [7.5], 2: [7.5]}
     runs["m"] = 3.0
@@ -241,7 +240,8 @@ def test_breaking_and_average_take_the_rates_they_are_given():
         1: [pytest.approx(octaves * 0.6)],
     }
     arm, control = effect.cells[:2], effect.cells[2:]
-    mean = Average(tuple(Contrast("area", *pair) for pair in zip(arm, control)))
+    each = tuple(Contrast("area", *pair) for pair in zip(arm, control))
+    mean = Sum(each, (0.5, 0.5))
     assert mean.cells == (arm[0], control[0], arm[1], control[1])
     found = mean.pairs(table(*runs))
     assert found == {0: [pytest.approx(0.35)], 1: [pytest.approx(0.4)]}
