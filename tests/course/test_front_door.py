@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.tools import front_door
+from tests.tools.browser import MISSING, Watched, chromium
 from tests.tools.front_door import ROOT, Lab
-from web.browser import MISSING, Watched, chromium
 
 pytestmark = pytest.mark.slow
 PANEL = """  // the one in sight: the workspace may have brought back another

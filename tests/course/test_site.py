@@ -10,19 +10,37 @@ from urllib.parse import unquote
 import pytest
 
 from course.kit.exercise import exercises, verdict
-from tests.course.in_browser import IN_A_BROWSER, ask, grave
-from web.browser import wait
+from tests.tools.browser import MISSING, wait
 from web.build import build
 from web.page import NOTEBOOKS as FOLDER
 
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-pytestmark = IN_A_BROWSER
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(MISSING), reason=MISSING),
+]
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The folder of the whole site."""
     return build(tmp_path_factory.mktemp("web") / "site").parent
+
+
+def ask(browser, width: int, script: str):
+    """What a script says on a screen so wide, which stays."""
+    screen = {"width": width, "height": 900, "deviceScaleFactor": 1}
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", screen | {"mobile": width < 500}
+    )
+    return browser.execute_script(script)
+
+
+def grave(answer: dict) -> list[tuple[str, str]]:
+    """What axe found that is serious: the rule, and the first element."""
+    assert answer["violations"] or answer["passes"], "axe looked at something"
+    found = [x for x in answer["violations"] if x["impact"] in ("serious", "critical")]
+    return [(x["id"], x["nodes"][0]["html"]) for x in found]
 
 
 LOOKED_AT = """
