@@ -110,7 +110,8 @@ def test_a_typed_cell_is_empty_and_its_fold_holds_a_right_solution(path):
     own = {key for key in known if key.split(".")[0] == path.stem.split("_")[0]}
     found = set()
     for cell, after in pairwise(cells):
-        call = re.search(r'^(\w+) = kit\.typed\("([\w.]+)", (\w+)\)', source(cell), re.M)
+        pattern = r'^(\w+) = kit\.typed\("([\w.]+)", (\w+)\)'
+        call = re.search(pattern, source(cell), re.M)
         if cell["cell_type"] != "code" or not call:
             continue
         name, key, attempt = call.groups()
