@@ -148,10 +148,9 @@ def _read(completion: str, reference: str) -> float | str:
     if not is_marked:
         text = notation.affirmed(text, reference)
     as_text = _is_text[reference]
-    by_text = as_text or not notation.is_number(reference)
-    if by_text and notation.says(text, reference, is_marked, strict=not as_text):
-        return 1.0
-    return 0.0 if as_text else notation.mathematics(text, reference, is_marked)
+    if as_text:
+        return float(notation.says(text, reference, is_marked))
+    return notation.mathematics(text, reference, is_marked)
 
 
 def _reference(answer: Any) -> str:
@@ -198,7 +197,8 @@ def _as_text(reference: str) -> bool:
     """True for words, letters, choices such as (1)(3), and dates."""
     several = re.fullmatch(r"(?:\(\d\d?\)){2,}|\d+([-/])\d+\1\d+", reference)
     choice = notation.CHOICE.match(reference)
-    return bool(several or choice or notation.words(reference))
+    mathematics = re.search(r"\$|\\boxed", reference) or notation.is_formula(reference)
+    return bool(several or choice or not mathematics)
 
 
 math_correct.check_rows = lambda rows: check_references(  # type: ignore[attr-defined]
