@@ -228,17 +228,12 @@ def is_number(text: str) -> bool:
     return NUMBER.fullmatch(text) is not None
 
 
-def numbers(text: str, like: str = "") -> list[str]:
-    """All numbers in `text`, with their signs, in the form of the number `like`.
-
-    Commas and plus signs are removed, unless `like` is empty or has one.
-    """
-    matches = NUMBER.findall(joined(text, like))
-    if like and "," not in like:
-        matches = [number.replace(",", "") for number in matches]
-    if like and not like.startswith("+"):
-        matches = [number.removeprefix("+") for number in matches]
-    return matches
+def numbers(text: str, like: str) -> list[str]:
+    """All numbers in `text`, with a comma or a plus sign only if `like` has one."""
+    found = NUMBER.findall(joined(text, like))
+    if "," not in like:
+        found = [number.replace(",", "") for number in found]
+    return [number.removeprefix("" if "+" in like else "+") for number in found]
 
 
 def joined(text: str, like: str = "") -> str:
@@ -255,13 +250,11 @@ def joined(text: str, like: str = "") -> str:
 
 
 def quantity(text: str) -> str:
-    """The number, or the quotient of two numbers, that a sentence ends with.
+    """The first number or quotient after the last `is`, `:` or `=`, else the last one.
 
-    It is the first one after the last `is`, `:` or `=`, else the last one. The result
-    is empty if there is none.
+    There must be one.
     """
-    if not (found := [*QUOTIENT.finditer(text)]):
-        return ""
+    found = [*QUOTIENT.finditer(text)]
     leads = [lead.end() for lead in LEAD.finditer(text, 0, found[-1].start() + 1)]
     begins = leads[-1] if leads else found[-1].start()
     return next(match[0] for match in found if match.start() >= begins)
@@ -289,7 +282,7 @@ def formula(text: str) -> str:
     for pattern, rewritten in _TYPED:
         text = pattern.sub(rewritten, text)
     text = text.replace("$", "").strip().rstrip(" .")
-    return text if text.endswith("%") and is_number(text[:-1]) else f"${text}$"
+    return f"${text}$"
 
 
 def is_formula(text: str) -> bool:
