@@ -18,7 +18,6 @@ from torch.testing import assert_close
 from refimpl.algorithms import ALGORITHMS, Objective, Tokens, from_gate, get
 from refimpl.config import TrainConfig
 from refimpl.corrections import RULES
-from refimpl.curves import curve
 from refimpl.validation import UserError, annotations
 from tests.losses.batches import (
     EXACT,
@@ -250,34 +249,6 @@ def mine(objective, **other):
     return replace(GRPO, name="mine", objective=objective, **other)
 
 
-@pytest.mark.parametrize(
-    "given", [torch.float64, torch.float32, torch.bfloat16, torch.float16]
-)
-@pytest.mark.parametrize("kind", [torch.float64, torch.bool, torch.int64])
-def test_an_objective_sees_clean_floats(given, kind):
-    """All (B, T), 0 outside the mask whatever stood there, half precision raised;
-    a mask of any type, and a gradient through log π alone."""
-    seen, raised = [], torch.promote_types(given, torch.float32)
-    *batch, mask = random_batch([3, 1])
-    here = mask.bool()
-    batch = [torch.where(here, x.detach(), NAN).to(given) for x in (*batch, mask / 4)]
-    logp, old_logp, a, weight = (x.requires_grad_() for x in batch)
-
-    def watch(t):
-        seen.append(t)
-        return Objective(t.logp * t.advantages)
-
-    mine(watch).policy_loss(logp, old_logp, a, mask.to(kind), weight)
-    tokens = seen[-1]  # the first is a try, without a gradient
-    found = tokens.logp, tokens.old_logp, tokens.advantages, tokens.weight
-    for part, source in zip((*found, tokens.mask), (*batch, mask)):
-        assert part.dtype == raised
-        assert torch.equal(part, torch.where(here, source, 0.0).to(raised))
-    assert torch.equal(tokens.z, tokens.logp - tokens.old_logp)
-    assert tokens.logp.requires_grad and tokens.z.requires_grad
-    assert not tokens.old_logp.requires_grad
-
-
 # What a loss makes of it
 
 
@@ -297,21 +268,17 @@ def test_a_gradient_flows_through_logp_alone(algorithm):
 
 
 def working_in_place(r, advantages):
-    """1 everywhere, after both arguments were written over."""
+    """True everywhere, after both arguments were written over."""
     torch.set_grad_enabled(False)
     advantages.neg_()
-    return r.zero_().add_(1)
+    return r.zero_() < 1
 
 
 def test_a_gate_may_work_in_place():
     batch = random_batch([3, 5, 1])
-    plain, in_place = from_gate(lambda r, a: torch.ones_like(r)), working_in_place
-    ours, theirs = (loss_and_slope(a, *batch) for a in (plain, from_gate(in_place)))
-    for one, other in zip(ours, theirs):
-        assert torch.equal(one, other)
-    assert from_gate(lambda r, a: r > 0.5).policy_loss(*batch).loss.isfinite()
-    first, second = (curve(from_gate(g)) for g in (in_place, lambda r, a: r * 0 + 1))
-    assert torch.equal(first.coefficient, second.coefficient)
+    gates = lambda r, a: torch.ones_like(r), working_in_place
+    ours, theirs = (loss_and_slope(from_gate(gate), *batch) for gate in gates)
+    assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[1], theirs[1])
 
 
 @every
