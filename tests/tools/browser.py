@@ -4,7 +4,6 @@ import contextlib
 import shutil
 import tempfile
 import time
-from pathlib import Path
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -37,8 +36,11 @@ def chromium(width: int, height: int):
             driver.quit()
 
 
-def wait(condition, what="the page"):
-    """Ask until it is true; an exception counts as not yet."""
+def wait(condition, what="the page", browser=None):
+    """Ask until it is true; an exception counts as not yet.
+
+    What is in vain ends with the browser's page and the last lines of its console.
+    """
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         try:
@@ -47,36 +49,8 @@ def wait(condition, what="the page"):
         except Exception:
             pass
         time.sleep(0.3)
-    raise AssertionError(f"waited {PATIENCE} s in vain for {what}")
-
-
-class Watched:
-    """Waits for what a page should do; what came in vain ends the waiting for good.
-
-    It leaves a picture of the page, its console and the server's words in a folder.
-    """
-
-    def __init__(self, browser, log: Path | None = None):
-        self.browser, self.log, self.lost = browser, log, ""
-
-    def __call__(self, condition, what: str):
-        if self.lost:
-            raise AssertionError(f"not tried, because it {self.lost}")
-        try:
-            return wait(condition, what)
-        except AssertionError as error:
-            self.lost = str(error)
-            raise AssertionError(f"{error}: {self.evidence()}") from None
-
-    def evidence(self) -> str:
-        """Where it is kept, and the last of it."""
-        folder = Path(tempfile.mkdtemp(prefix="refimpl-page-"))
-        self.browser.save_screenshot(str(folder / "page.png"))
-        told = {"console": [one["message"] for one in self.browser.get_log("browser")]}
-        if self.log:
-            told["server"] = self.log.read_text(errors="replace").splitlines()
-        for name, lines in told.items():
-            (folder / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
-        last = "\n".join(f"{name}: {line}" for name in told for line in told[name][-9:])
-        page = f"{self.browser.title!r} at {self.browser.current_url}"
-        return f"the page was {page}; see {folder}\n{last}"
+    said = f"waited {PATIENCE} s in vain for {what}"
+    if browser:
+        console = [one["message"] for one in browser.get_log("browser")[-9:]]
+        said = "\n".join([f"{said}, at {browser.current_url}", *console])
+    raise AssertionError(said)
