@@ -52,8 +52,11 @@ _DENIES = re.compile(
 )
 _HAN = "[\u3040-\u30ff\u4e00-\u9fff]+"
 _CHINESE = {
-    "不是": ", not ", "[选是为為有：]|等于": " is ", "或者?|[和与、，]": ", ", _HAN: " han "
-}  # fmt: skip
+    "不是": ", not ",
+    "[选是为為有：]|等于": " is ",
+    "或者?|[和与、，]": ", ",
+    _HAN: " han ",
+}
 
 
 def in_tag(text: str) -> str:
