@@ -25,8 +25,6 @@ def lambda_explorer() -> explorer.Explorer:
     (dot,) = right.plot([1000], [0.0], "o", color=FREE[0], markersize=8)
     draw.rule(right, y=0, colour=GREY, dash="-")
     draw.legend_outside(figure, left, 2, "lower")
-    draw.finding(figure, "At 1,000 tokens 51 % of the reward reaches the first token")
-
     own, fixed_one = zip(*(axis.lines[:2] for axis in (left, right)))
 
     def by_length(alpha: float) -> list:

@@ -119,7 +119,6 @@ def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer
     right.set(title=r"pull of the prompt, $\Sigma |A| / G$", xlabel=SHARE)
     right.set(xlim=(-0.03, 1.03), ylim=(0, 1.05))
     right.legend(loc="lower center")
-    draw.finding(figure, "The rarer the right answer, the harder it is pushed")
     tables = {
         size: [advantages(k, size) for k in range(size + 1)]
         for size in range(2, most + 1)

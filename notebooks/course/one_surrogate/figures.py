@@ -121,7 +121,6 @@ def surrogate_explorer(yours: Algorithm) -> explorer.Explorer:
     figure, axes = plt.subplots(2, 2, figsize=(draw.NARROW, 6.2))
     known = dict(zip(METHODS, METHODS)) | {"yours": yours}
     rows = [Row(*one, rollout, known) for one in zip(axes, (1, -1))]
-    draw.finding(figure, "one-sided keeps 100 % of the push of these tokens")
 
     def good(method: str, epsilon: float, tau_pos: float) -> list:
         return rows[0].draw(0, method, epsilon, tau_pos)

@@ -134,13 +134,13 @@ def finding(figure: Figure, text: str) -> Figure:
 
 def say(figure: Figure, text: str) -> Artist:
     """Return the artist of a title that changes while the picture moves."""
-    text = wrapped(text, figure.get_figwidth())
-    if figure.legends:
-        (legend, *_) = figure.legends
-        legend.get_title().set_text(text)
-        return legend
-    figure._suptitle.set_text(text)
-    return figure._suptitle
+    artist = figure.legends[0] if figure.legends else figure._suptitle
+    title = figure.legends[0].get_title() if figure.legends else artist
+    if title is None or not title.get_text():
+        finding(figure, text)
+    else:
+        title.set_text(wrapped(text, figure.get_figwidth()))
+    return artist or figure._suptitle
 
 
 def caption(figure: Figure, text: str) -> Figure:
