@@ -11,7 +11,6 @@ from refimpl import checkpoint, from_gate, sampling
 from refimpl.checkpoint import MAY_CHANGE, NAME, Checkpoint, check_same, load, shared
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
-    Drying,
     Interrupting,
     fixed_noise,
     gpt2,
@@ -175,10 +174,6 @@ OTHERS = {
     ),
     "task": ({"task": Arithmetic(min_terms=3)}, "task was .*terms=2.*, now .*terms=3"),
     "reward": ({"reward": Arithmetic.reward}, "fixed_noise', now .*correctness'"),
-    "reward, a method": (
-        {"reward": Drying(2).__call__},
-        r"__call__ .*Drying .*when.*2",
-    ),
     "reward, an object": ({"reward": Interrupting(when=9)}, 'Interrupting {"when": 9'),
     "length": ({"rollouts": 1}, "holds 2 rollouts already, more than the 1"),
 }
