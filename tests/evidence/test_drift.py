@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from experiments import grid
 from experiments.arms import ARMS, OneSidedIfShared, _soft
 from experiments.drift import Drift, Pace, shared
 from refimpl import collect, log_probs, updates
