@@ -122,13 +122,9 @@ NO_CAP = "settings['cap'] = None"
 UGLY = r"raise ValueError('a\n\x1b[2Jb' + 5000 * 'c')"
 PRINTED = [
     ("grpo", "", 0, ["agrees +33 .*"]),
-    ("cispo", "", 0, ["agrees +23 .*"]),
-    ("rspo", "", 0, ["agrees +21 .*"]),
     ("dapo", NO_CAP, 1, ["agrees .*", "differs +2 .* there is no truncated weight"]),
     ("gspo", "raise NotImplementedError", 0, ["not implemented +21"]),
-    ("gspo", "return inputs['nothing']", 1, ["KeyError: 'nothing' +21"]),
     ("gspo", UGLY, 1, [r"ValueError: a \\x1b\[2Jbc{80,101} +21"]),
-    ("gspo", "sys.exit(0)", 1, ["SystemExit: 0 +21"]),
     ("gspo", "os._exit(3)", 1, ["SystemExit: 3 +21"]),
 ]
 
@@ -191,7 +187,6 @@ def test_two_misreadings_at_once_are_both_named():
     [
         ("none.py", None),
         ("mine.py", "def gprpo(inputs, settings): ..."),
-        ("mine.txt", "x = 1"),
         ("mine.py", "def grpo("),
         ("mine.py", "import os; os._exit(3)"),
     ],
@@ -238,5 +233,3 @@ def test_the_cases_are_tests_of_somebody_elses_suite(tmp_path):
     assert "no sampler of its own" in said and "dapo | TIS, cap 2 | typical" in said
     code, said = suite(tmp_path, more="'the KL is k1': 'ours is'", first="pass")
     assert code == 1 and "2 failed" in said and "no case differs so: drop it" in said
-    code, said = suite(tmp_path, first="settings['kl'] = None")
-    assert code == 1 and "it matches: there is no KL" in said

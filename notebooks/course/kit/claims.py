@@ -11,7 +11,8 @@ from IPython.display import Markdown
 from course import DATA
 from course.kit.tables import markdown
 from experiments import evidence
-from experiments.claims import CLAIMS, PAPERS, SECOND, of_cell
+from experiments.claims import CLAIMS, PAPERS, SECOND, behind, of_cell
+from experiments.effects import Mean
 from experiments.grid import OLD, Cell
 from experiments.statistics import Estimate, estimate
 
@@ -83,6 +84,17 @@ def octaves(values: Mapping[int, float], others: Mapping[int, float]) -> Estimat
     """log2 of the quotient, start by start: the mean and its 95 % interval."""
     both = values.keys() & others.keys()
     return estimate({s: [math.log2(values[s] / others[s])] for s in both})
+
+
+def mean(name: str, cell: Cell, runs: pd.DataFrame) -> Estimate:
+    """An outcome of a cell's runs: its mean over warm starts and its 95 % interval."""
+    return estimate(Mean(name, cell).pairs(runs))
+
+
+def late(name: str, arm: str, delay: int, cap: float | None) -> list[float]:
+    """An outcome with a late sampler, one run from each warm start; see `behind`."""
+    runs = of_cell(everything(), behind(arm, delay, cap))
+    return runs[name].xs(0, level="seed").sort_index().to_list()
 
 
 def rows_of(run: str) -> pd.DataFrame:

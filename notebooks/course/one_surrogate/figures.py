@@ -14,6 +14,7 @@ from course.kit import explorer, stakes, stale
 from course.kit.plots import primitives as draw
 from course.kit.plots import style, tokens
 from course.kit.plots.style import BAD, FREE, GOOD, GREY, INK
+from course.one_surrogate.inspector import step_explorer  # noqa: F401
 from course.sapo.figures import PARTS
 from experiments.arms import one_sided
 from refimpl.algorithms import ALGORITHMS, Algorithm, from_gate

@@ -14,23 +14,17 @@ import PIL.Image
 from IPython.display import Image, display
 from matplotlib.figure import Figure
 
+from course.kit.plots import normalisers, stored, tokens  # noqa: F401
 from course.kit.plots.shared import PANELS, curves, training  # noqa: F401
 from course.kit.plots.words import words
 
 
-def folder(of: str = "figures") -> Path:
-    """Where committed figures go: `$REFIMPL_FIGURES`, else a folder of the repository.
-
-    What pages show by its address is in `LINKED`, below the folder from which a reader
-    starts JupyterLab: of what lies above, it shows nothing.
-    """
-    default = Path(__file__).resolve().parents[4] / of
+def folder() -> Path:
+    """Where committed figures go: `$REFIMPL_FIGURES`, else the repository's folder."""
+    default = Path(__file__).resolve().parents[4] / "figures"
     made = Path(os.environ.get("REFIMPL_FIGURES") or default)
     made.mkdir(parents=True, exist_ok=True)
     return made
-
-
-LINKED = "notebooks/figures"
 
 
 def show(figure: Figure, name: str = "") -> None:
