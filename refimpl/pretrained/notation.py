@@ -222,11 +222,6 @@ _OPERATOR = re.compile(
 )
 
 
-def is_number(text: str) -> bool:
-    """True if the text is one number and nothing else."""
-    return NUMBER.fullmatch(text) is not None
-
-
 def numbers(text: str, like: str) -> list[str]:
     """All numbers in `text`, with a comma or a plus sign only if `like` has one."""
     found = NUMBER.findall(joined(text, like))
