@@ -85,7 +85,8 @@ class Chat:
 
     def prompt(self, question: str) -> Prompt:
         """The conversation up to the point where the model's answer begins."""
-        prompt = Prompt(self._rendered(question, self.system))
+        text = self._rendered(question, self.system)
+        prompt = Prompt(self._without_second_start(text))
         prompt.messages = self._messages(question, self.system)
         return prompt
 
@@ -135,6 +136,19 @@ class Chat:
                 TaskWarning,
                 stacklevel=5,
             )
+
+    def _without_second_start(self, text: str) -> str:
+        """Remove a leading BOS token if the tokenizer adds one to every text itself.
+
+        Llama 3's template and its tokenizer both write one.
+        """
+        start = self.tokenizer.bos_token
+        if not start or not text.startswith(start):
+            return text
+        twice = [self.tokenizer.bos_token_id] * 2
+        if list(self.tokenizer(text)["input_ids"][:2]) != twice:
+            return text
+        return text[len(start) :]
 
     def _written(self, rows: Collection[dict]) -> list[dict]:
         return [{**row, "prompt": self.prompt(row["prompt"])} for row in rows]

@@ -12,10 +12,10 @@ import pytest
 
 from course.kit import explorer, stakes
 from tests.course.test_explorer import seesaw
+from tests.tools.browser import MISSING, chromium, wait
 from tests.tools.execute import NOTEBOOKS, TABLES
 from tests.tools.sliders import explorers
 from web import tables
-from web.browser import MISSING, chromium, wait
 from web.drawing import background, drawn, in_points
 
 BUNDLES = {path.stem: json.loads(path.read_text()) for path in TABLES.glob("*.json")}

@@ -132,6 +132,15 @@ def beginning(adds_bos: bool):
     return made
 
 
+@pytest.mark.parametrize(("adds_bos", "prompt"), [(False, "<unk>1"), (True, "1")])
+def test_a_template_does_not_write_the_bos_that_its_tokenizer_adds(adds_bos, prompt):
+    """Llama's does."""
+    plain = beginning(adds_bos)
+    assert Chat(Arithmetic(), plain).prompt("1") == prompt
+    ids = plain(prompt)["input_ids"]
+    assert plain.convert_ids_to_tokens(ids) == ["<unk>", "1"]
+
+
 @pytest.mark.parametrize(
     ("adds_bos", "prompt", "read"),
     [
