@@ -33,7 +33,8 @@ from refimpl import sampling, sft
 from refimpl.checkpoint import write
 from refimpl.cli import check_output
 from refimpl.config import TrainConfig
-from refimpl.loop import collect, train, updates
+from refimpl.evaluation import evaluate
+from refimpl.loop import collect, updates
 from refimpl.models import Preset, build, one_thread, pick_device
 from refimpl.moe import is_moe
 from refimpl.options import prepare
@@ -59,7 +60,7 @@ class Here(NamedTuple):
     """Where and on what the parts are measured.
 
     `config` holds the device and the sizes of a rollout, `warming` settings of the warm
-    start, `rollouts` how many follow it.
+    start, `patience` the most seconds of training to `GOAL`.
     """
 
     config: TrainConfig
@@ -67,7 +68,7 @@ class Here(NamedTuple):
     moe: Preset = "small-moe"
     repeats: int = 5
     warming: Mapping = {}
-    rollouts: int = 20
+    patience: float = 90.0
 
 
 def measured(here: Here, work: Callable[[], Rollout], model) -> dict:
@@ -163,26 +164,32 @@ def smollm2(here: Here) -> dict:
 
 
 def to_goal(here: Here) -> dict:
-    """Train a warm start on the device, then GRPO, and see when it reaches `GOAL`.
+    """Train a warm start on the device, then GRPO until `GOAL` or out of patience.
 
     The learning rate of the warm start was chosen on the tiny model.
     """
     start, tokenizer = time.perf_counter(), make_tokenizer()
     settings = sft.WarmStart(preset=here.dense, **here.warming)
     model, losses = sft.train(settings, here.config.device)
-    warmed = time.perf_counter() - start
-    config = replace(here.config, rollouts=here.rollouts, eval_every=2)
-    config = replace(config, eval_problems=256)
-    given: dict = {"model": model, "tokenizer": tokenizer, "progress": False}
-    run = train("grpo", config=config, **given)
-    rollouts = run.reached(GOAL)
+    warmed, seconds, step = time.perf_counter() - start, 0.0, 0
+    run = prepare("grpo", here.config, model, tokenizer)
+    before = accuracy = evaluate(run.model, tokenizer)
+    while accuracy < GOAL and seconds < here.patience:
+        began = time.perf_counter()
+        for _ in range(2):
+            batch, _ = collect(run, step)
+            updates(run, batch, step)  # reads the loss, so it waits for the device
+            step += 1
+        seconds += time.perf_counter() - began
+        accuracy = evaluate(run.model, tokenizer)
     return {
         "warm start, seconds": warmed,
         "first loss, nats": losses[0],
         "last loss, nats": losses[-1],
-        "accuracy": run.accuracy,
-        f"rollouts to {GOAL:.2f}": rollouts,
-        f"seconds to {GOAL:.2f}": sum(run["step_time"][:rollouts]),
+        "accuracy before": before,
+        "accuracy": accuracy,
+        "rollouts": step,
+        "seconds of training": seconds,
     }
 
 
@@ -277,7 +284,7 @@ def gpu_check(
         few: dict = {"prompts_per_rollout": 4, "group_size": 4, "max_new_tokens": 8}
         config = replace(here.config, **few, minibatches=2)
         warming = {"skill_steps": 4, "habit_steps": 2}
-        here = Here(config, "tiny", "tiny-moe", 1, warming=warming, rollouts=1)
+        here = Here(config, "tiny", "tiny-moe", 1, warming=warming, patience=0.1)
     start, figures = time.perf_counter(), {"machine": show(machine(device))}
     for name, part in parts(here).items():
         print(f"\n{name}")
