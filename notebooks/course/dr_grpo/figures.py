@@ -121,7 +121,6 @@ def climb_explorer(pull_of: Callable) -> explorer.Explorer:
     left.set(title="pull on the log-odds", ylim=(0, 0.56))
     right.set(title="what is climbed", ylim=(0, 1.04), yticks=(0, 0.5, 1))
     right.legend(loc="upper left")
-    draw.finding(figure, "With G = 64, GRPO weighs 1 of 10 right 1.0 times as 5 of 10")
 
     def move(size: int) -> list:
         centred, divided = table[size]
@@ -130,18 +129,15 @@ def climb_explorer(pull_of: Callable) -> explorer.Explorer:
         right.lines[1].set_ydata(height(divided))
         tenth, half = (draw.nearest(p, x) for x in (0.1, 0.5))
         shares = [100 * (y[tenth] / y[half]).item() for y in (divided, centred)]
-        figure._suptitle.set_text(
-            f"G = {size}: a prompt at p = 0.1 is pulled {shares[0]:.0f} % as hard\n"
-            f"as one at 0.5 by GRPO, {shares[1]:.0f} % by Dr. GRPO"
-        )
-        return [*left.lines[:2], right.lines[1], figure._suptitle]
+        told = f"G = {size}: a prompt at p = 0.1 is pulled {shares[0]:.0f} % as hard"
+        told += f" as one at 0.5 by GRPO, {shares[1]:.0f} % by Dr. GRPO"
+        return [*left.lines[:2], right.lines[1], draw.say(figure, told)]
 
-    size = explorer.stops("group size G", sizes, 8)
     both = {"GRPO": "GRPO", "Dr. GRPO": "Dr. GRPO"}
     return explorer.Explorer(
         figure,
         [move],
-        {"size": size},
+        {"size": explorer.stops("group size G", sizes, 8)},
         stakes=f"{stakes.ended(both, rate=6e-4)} All have groups of 8.",
         prediction=stakes.Prediction(
             "At which group size do both methods climb the same objective?",
@@ -207,7 +203,6 @@ def push_explorer() -> explorer.Explorer:
         axis.yaxis.set_major_locator(MaxNLocator(5))
         axis.set_title(rf"{name}, $w = 1/(4\,|o_i|)$", color=INK)
     axes[1].set_xlabel("tokens of the four answers, side by side")
-    draw.finding(figure, "GRPO: equal areas. Dr. GRPO: equal heights")
     draw.caption(figure, "numbers: sum over the answer's tokens")
 
     def panel(name: str, short: int, long: int, limit: int = 0) -> list:
@@ -273,7 +268,6 @@ def rewards_explorer() -> explorer.Explorer:
         axis.set_xticks(range(3), ["right", "well formed,\nwrong", "neither"])
         axis.grid(False)
     axes[0].set_ylabel("advantage")
-    draw.finding(figure, "The sum pushes a right answer as hard as a well-formed one")
 
     def move(right: int, formed: int, weight: float) -> list:
         place = torch.arange(8)

@@ -133,7 +133,7 @@ def gspo_explorer() -> explorer.Explorer:
     figure, axes = plt.subplots(1, 2, figsize=(8.6, 4.2), sharey=True)
     steps, far = zip(*map(_side, axes, (1, -1)))
     axes[0].set_ylabel("share per bin")
-    draw.heading(figure, axes[0], _said(1, 1), columns=2)
+    draw.heading(figure, axes[0], columns=2)
 
     def drawn(sign: int, n: int, sigma: float, fork: float) -> Tensor:
         z = noise[int(sign < 0), :, :n] * sigma

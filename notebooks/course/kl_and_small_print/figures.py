@@ -65,16 +65,13 @@ def best_policy_explorer(
     right.set(title="what β trades", xlabel="KL to the reference (nats)")
     right.set(ylabel="mean reward", ylim=(0, 1.05))
     right.set_xlim(left=0)
-    draw.finding(figure, "A small β buys the whole reward, a large one keeps near")
 
     def move(beta: float) -> list:
         best, reward, kl = measured(beta)
         mine.set_ydata(best.numpy())
         dot.set_data([kl], [reward])
-        title = draw.say(
-            figure, f"The best policy earns {reward:.2f}, at a KL of {kl:.2f} nats"
-        )
-        return [mine, dot, title]
+        told = f"The best policy earns {reward:.2f}, at a KL of {kl:.2f} nats"
+        return [mine, dot, draw.say(figure, told)]
 
     return explorer.Explorer(
         figure,
@@ -144,7 +141,6 @@ def touched_explorer() -> explorer.Explorer:
     axes[1].set(title="covariance $C$ of advantage and log-prob", ylim=(-1.5, 4.5))
     draw.rule(axes[1], y=0, colour=INK, dash="-")
     axes[1].set_xticks(places, "".join(THREE), family="monospace")
-    draw.finding(figure, "Clip-Cov, share 0.00: 00 of 18 tokens are held by a KL")
 
     def move(rule: str, share: float) -> list:
         fate, chosen = RULES[rule]
@@ -153,8 +149,7 @@ def touched_explorer() -> explorer.Explorer:
             for bar, on in zip(group, hit):
                 bar.set_color(FREE[0] if on else GREY)
         said = f"{rule[0].upper()}{rule[1:]}, share {share:g}: {sum(hit)} of {len(hit)}"
-        title = draw.say(figure, f"{said} tokens are {fate}")
-        return [*bars[0], *bars[1], title]
+        return [*bars[0], *bars[1], draw.say(figure, f"{said} tokens are {fate}")]
 
     return explorer.Explorer(
         figure,

@@ -93,7 +93,6 @@ def step_explorer() -> explorer.Explorer:
         axis.grid(visible=False)
         axis.set_xlim(0, 1)
         axis.yaxis.set_label_coords(-0.11, 0.5)  # on a phone panels stay aligned
-    draw.finding(figure, "")
 
     def at(prompt: str, answer: int) -> tuple[int, list[str], np.ndarray, float]:
         row = rollout.prompts.index(prompt) + answer - 1

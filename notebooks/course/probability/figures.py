@@ -90,7 +90,6 @@ def room_explorer() -> explorer.Explorer:
         axis.tick_params("x", labelsize=9)
         axis.set(xlim=(LOW, HIGH), title=draw.SIGNS[sign], xlabel="probability now")
     draw.row_labels(axes[0], METHODS)
-    draw.finding(figure, "Where a token keeps its gradient; black: where it was")
 
     def rows(before: float, **given: dict) -> list:
         """The bars of these methods, each with its own bounds."""

@@ -136,7 +136,6 @@ def newer_explorer() -> explorer.Explorer:
     left.set(xlabel="ratio r of an answer", ylabel="coefficient, Â = 1", ylim=(0, 3.6))
     right.set(xlabel="ratio r of a token", title="DPPO: a bound on the probability")
     right.legend(loc="upper left")
-    draw.finding(figure, "A good token may rise to r = 1.20 (GRPO), 1.50 (DPPO)")
 
     def kernel(k: float, rate: float) -> list:
         given = {"k_pos": k, "k_neg": k, "lambda_pos": rate, "lambda_neg": rate}
@@ -151,8 +150,7 @@ def newer_explorer() -> explorer.Explorer:
             line.set_ydata(values.masked_fill(ratio * old > 1, torch.nan))
         ends = [min(top, 1 / old) for top in (1.2, 1 + bound / old)]
         told = "A good token may rise to r = {:.2f} (GRPO), {:.2f} (DPPO)"
-        title = draw.say(figure, told.format(*ends))
-        return [grpo, dppo, title]
+        return [grpo, dppo, draw.say(figure, told.format(*ends))]
 
     def outcome(bound: float) -> str:
         near = stakes.nearest(bound, (0.1, 0.2))
