@@ -83,17 +83,22 @@ def train(
     """Train a policy, and print its held-out accuracy in the last line.
 
     Args:
-        set: NAME=VALUE, a setting that the command `settings` lists; repeatable.
+        seed: seed of all random draws (0).
+        rollouts: number of rollouts (40).
+        set: NAME=VALUE, a setting that the command `settings` lists.
         model: a folder, a hub name or a model that `fetch` knows, instead of a preset.
+        preset: size of the package's own policy (tiny).
         task: arithmetic, rare-careful, sorting, or a dataset of reasoning-gym, as
             reasoning-gym:chain_sum.
-        task_set: NAME=VALUE, a setting of the task, as max_terms=2; repeatable.
+        task_set: NAME=VALUE, a setting of the task, as max_terms=2.
         system: a system message to replace the chat template's own.
         chat: write prompts with the model's chat template, if it has one.
         lora: train a LoRA on the model, as r=16 alpha=32 target_modules=q_proj,v_proj
-            (default: all linear layers).
+            (all linear layers unless named).
         merge: save the model with its LoRA merged in, not the LoRA alone.
         recompute: save memory by computing layers twice, which takes longer (--model).
+        device: cpu, cuda or another device of torch.
+        dtype: precision; bfloat16 means autocast over float32 weights.
         checkpoint_dir: save a checkpoint there every `checkpoint_every` rollouts.
         resume: continue from the checkpoint.
         overwrite: replace an existing checkpoint and existing outputs.
