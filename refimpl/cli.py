@@ -83,11 +83,11 @@ def train(
     """Train a policy, and print its held-out accuracy in the last line.
 
     Args:
-        seed: seed of all random draws (0).
-        rollouts: number of rollouts (40).
+        seed: seed of all random draws; 0 unless given.
+        rollouts: number of rollouts; 40 unless given.
         set: NAME=VALUE, a setting that the command `settings` lists.
         model: a folder, a hub name or a model that `fetch` knows, instead of a preset.
-        preset: size of the package's own policy (tiny).
+        preset: size of the package's own policy; tiny unless given.
         task: arithmetic, rare-careful, sorting, or a dataset of reasoning-gym, as
             reasoning-gym:chain_sum.
         task_set: NAME=VALUE, a setting of the task, as max_terms=2.
