@@ -231,7 +231,7 @@ def real(
         out: two files: OUT.runs.csv and OUT.rows.csv.gz.
     """
     if not arms or not settings:
-        raise UserError("no arm or setting is named: leave the flag out to run all")
+        raise UserError("no arm or no setting is named: leave the flag out for all")
     check_known("arm", arms, ARMS)
     check_known("setting", settings, SETTINGS)
     jobs = [

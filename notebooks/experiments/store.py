@@ -254,7 +254,7 @@ def _exported(runs_path: Path, rows_path: Path) -> dict[str, Line]:
         if _name(spec, salt, line["behaviour"]) != line["run"]:
             raise ValueError(f"line {n} of {runs_path.name} does not fit its key")
     if [line["run"] for line in lines] != [*of_run]:
-        raise ValueError("they hold different runs, or not in the same order")
+        raise ValueError("they hold other runs, or not in one order")
     return {line["run"]: {**line, "rows": of_run[line["run"]]} for line in lines}
 
 
