@@ -11,20 +11,9 @@ def punished(correct: float, length: int, max_length: int, buffer: int) -> float
     return correct - min(max(over / buffer, 0.0), 1.0)
 
 
-def _in_three_cases(correct, length, max_length, buffer):
-    """6.3 as Eq. 13 is printed."""
-    start = max_length - buffer
-    if length <= start:
-        return correct
-    if length > max_length:
-        return correct - 1
-    return correct + (start - length) / buffer
-
-
 EXERCISES = (
     Exercise(
         "6.1",
-        minutes=5,
         solution=22,
         why="Each rollout multiplies by 1.2, and it takes 22 factors of 1.2 to come to "
         "50, because ln 50 / ln 1.2 = 21.5.",
@@ -37,7 +26,6 @@ EXERCISES = (
     ),
     Exercise(
         "6.2",
-        minutes=5,
         solution="falls",
         why="What the rare answer gives up goes mostly to the answer that is likely "
         "already, so the policy becomes more certain.",
@@ -45,14 +33,11 @@ EXERCISES = (
         mistakes={
             "It would rise if a likely answer were punished. Who gains here?": "rises",
             "A little probability moves, and it moves to the likely answer.": "stays",
-            "The policy becomes more certain. What is that in entropy?": "grows",
         },
     ),
     Exercise(
         "6.3",
-        minutes=10,
         solution=punished,
-        also=(_in_three_cases,),
         cases=(
             (1.0, 10000, 20480, 4096),
             (1.0, 17408, 20480, 4096),
@@ -83,7 +68,6 @@ EXERCISES = (
     ),
     Exercise(
         "6.4",
-        minutes=10,
         solution="an eighth",
         why="A group of 16 is live with probability 1.00 at p = 0.5, and 0.149 at p = "
         "0.99. So the easy prompts are 0.149/(1.00 + 0.149) = 13 % of the batch.",
@@ -95,27 +79,22 @@ EXERCISES = (
             "Of 16 answers at 0.99 one is sometimes wrong: 15 % of groups are live.": (
                 "none"
             ),
-            "At 0.99 a group of 16 is live in 15 % of cases, at 0.5 always.": (
-                "a quarter"
-            ),
         },
     ),
     Exercise(
         "6.5",
-        minutes=10,
-        solution=(6, "b"),
-        parts=("line", "reason"),
-        choices=(tuple(range(1, 10)), ("a", "b", "c", "d")),
+        solution="6b",
+        lines=9,
         why="Dead or alive is a matter of being right: `live = right.std(1) > 0`. With "
         "the punishment in it, a group of wrong answers of which one runs long counts "
         "as live, and trains the policy on brevity alone.",
         mistakes={
             "Line 5 is right: Eq. 13 is added to the correctness reward. "
-            "But who reads R next, and should it?": (5, "b"),
+            "But who reads R next, and should it?": "5b",
             "The punishment belongs in the advantages, as line 9 has it: look at "
-            "what decides which groups are kept.": (9, "d"),
-            "New prompts in every round are what dynamic sampling is.": (3, "a"),
-            "What was drawn beyond the batch is dropped, in whole groups.": (8, "c"),
+            "what decides which groups are kept.": "9d",
+            "New prompts in every round are what dynamic sampling is.": "3a",
+            "What was drawn beyond the batch is dropped, in whole groups.": "8c",
         },
     ),
 )
@@ -129,13 +108,6 @@ def dapo_loss(logp, old_logp, advantages, mask, low=0.2, high=0.28):
     return -(mask * torch.minimum(r * A, clipped * A)).sum() / mask.sum()
 
 
-def _in_cases(logp, old_logp, advantages, mask, low=0.2, high=0.28):
-    """The minimum as its two cases: a ceiling for good tokens, a floor for bad."""
-    r, A = (logp - old_logp).exp(), advantages[:, None]
-    bounded = torch.where(A > 0, r.clamp(max=1 + high), r.clamp(min=1 - low))
-    return -(bounded * A * mask).sum() / mask.sum()
-
-
 _RATIOS = torch.tensor(
     [[1.35, 1.25, 0.7, 1.0], [0.75, 1.4, 0.9, 1.0], [1.1, 1.0, 1.0, 1.0]]
 ).double()
@@ -146,9 +118,7 @@ _BATCH = (_OLD + _RATIOS.log(), _OLD, torch.tensor([1.2, -0.8, 0.5]).double(), _
 TYPED = (
     Exercise(
         "06.dapo_loss",
-        minutes=10,
         solution=dapo_loss,
-        also=(_in_cases,),
         cases=(_BATCH,),
         gradient=True,
         mistakes={

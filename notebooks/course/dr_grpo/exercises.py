@@ -14,17 +14,6 @@ def dr_grpo_loss(logp, old_logp, rewards, mask, limit, epsilon=0.2):
     return -(weight * torch.minimum(r * A, clipped * A)).sum()
 
 
-def _by_rows(logp, old_logp, rewards, mask, limit, epsilon=0.2):
-    """Row by row, and a sum at the end."""
-    losses = []
-    for row in range(len(rewards)):
-        a, own = rewards[row] - rewards.mean(), mask[row].bool()
-        r = (logp[row] - old_logp[row])[own].exp()
-        both = torch.stack([r * a, r.clamp(1 - epsilon, 1 + epsilon) * a])
-        losses.append(both.min(0).values.sum() / limit)
-    return -sum(losses) / len(losses)
-
-
 _MASK = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 0]]).double()  # a hole
 _OLD = torch.tensor([[0.2, 0.5, 0.3, 0.6], [0.3, 0.4, 0.2, 0.5], [0.4, 0.1, 0.5, 0.5]])
 _MOVED = torch.tensor([[0.4, -0.3, 0.1, 0.0], [0.3, 3, -0.4, 0.1], [-0.3, 0.2, 2, 2.0]])
@@ -38,9 +27,7 @@ _BATCH = (
 TYPED = (
     Exercise(
         "04.dr_grpo_loss",
-        minutes=10,
         solution=dr_grpo_loss,
-        also=(_by_rows,),
         cases=((*_BATCH, 8), (*_BATCH, 48, 0.1)),
         gradient=True,
         mistakes={
@@ -79,7 +66,6 @@ TYPED = (
 EXERCISES = (
     Exercise(
         "4.1",
-        minutes=10,
         solution=["shorter", "longer"],
         why="The divisor holds the response's own length, so a token of a long "
         "response is divided by more. The pull is GRPO's, weaker; in a large batch one "
@@ -110,7 +96,6 @@ EXERCISES = (
     ),
     Exercise(
         "4.2",
-        minutes=5,
         solution="twice as much",
         why="(2/π)(arcsin √0.11 − arcsin √0.01) = 0.15, and 0.06 for 0.45 to 0.55: 2.4 "
         "times.",
@@ -122,29 +107,21 @@ EXERCISES = (
             "The slope at p = 0 is large, but read the two heights: 0.06 and 0.22.": (
                 "ten times as much"
             ),
-            "The rise from 0.01 to 0.11 is 0.15, that from 0.45 to 0.55 is 0.06.": (
-                "half as much"
-            ),
         },
     ),
     Exercise(
         "4.3",
-        minutes=10,
-        parts=("line", "reason"),
-        choices=((*range(1, 11),), ("a", "b", "c", "d")),
-        solution=(2, "c"),
+        lines=10,
+        solution="2c",
         why="A response ends with EOS, which pads as well: this mask takes the token "
         "out of the loss that ends the response. What is left are tokens that go on. "
         "Right responses make them likelier and never end; wrong ones make them less "
         "likely and shrink. Keep the first EOS in the mask.",
         mistakes={
-            "A constant divisor favours no length, and line 9 is right.": (9, "a"),
-            "Dr. GRPO leaves the std out, and line 4 is right.": (4, "b"),
-            "Old log-probs are taken once, before the updates.": (5, "d"),
-            "That is the line. What does it take away, and what does that token do?": (
-                2,
-                "a",
-            ),
+            "A constant divisor favours no length, and line 9 is right.": "9a",
+            "Dr. GRPO leaves the std out, and line 4 is right.": "4b",
+            "Old log-probs are taken once, before the updates.": "5d",
+            "That is the line. What does it take away, and what does that token do?": "2a",
         },
     ),
 )

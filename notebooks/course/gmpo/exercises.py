@@ -22,15 +22,6 @@ def _one_sided(z, A, low, high):
     return torch.where(A > 0, z.clamp(max=high), z.clamp(min=-low))
 
 
-def _as_printed(logp, old_logp, advantages, mask, low=0.4, high=0.4):
-    """The paper's product of absolute values, its root, and the sign."""
-    A, r = advantages[:, None], (logp - old_logp).exp()
-    inside = r.clamp(math.exp(-low), math.exp(high))
-    factors = torch.minimum(r * A, inside * A).abs()
-    product = torch.where(mask > 0, factors, 1.0).prod(1)
-    return -(advantages.sign() * product ** (1 / mask.sum(1))).mean()
-
-
 def _only_free_tokens(logp, old_logp, advantages, mask, low=0.4, high=0.4):
     """The geometric mean over the tokens that were not clipped."""
     z = logp - old_logp
@@ -70,9 +61,7 @@ def _batch() -> tuple:
 TYPED = (
     Exercise(
         "08.gmpo_loss",
-        minutes=8,
         solution=gmpo_loss,
-        also=(_as_printed,),
         cases=(_batch(), (*_batch(), 0.2, 0.5)),
         gradient=True,
         mistakes={
@@ -136,7 +125,6 @@ BROKEN = replace(ALGORITHMS["gmpo"], objective=_bounds_of_ratios)
 EXERCISES = (
     Exercise(
         "8.1",
-        minutes=3,
         solution=1.1,
         why="The wild token counts as e^0.4, so s = e^(0.4/4) = 1.105.",
         mistakes={
@@ -156,7 +144,6 @@ EXERCISES = (
     ),
     Exercise(
         "8.2",
-        minutes=3,
         solution=0.0004,
         why="The sum of a thousand equal log-ratios is 0.4 if each is 0.4/1000.",
         mistakes={
@@ -170,28 +157,23 @@ EXERCISES = (
     ),
     Exercise(
         "8.3",
-        minutes=8,
-        solution=(6, "b"),
+        solution="6b",
         why="z is a log-ratio, and its bounds are ∓0.4. With e^∓0.4 every z of a bad "
         "response is below the lower bound, 0.67, already on policy: bad responses "
         "have no gradient.",
-        parts=("line", "reason"),
-        choices=(range(1, 11), ("a", "b", "c", "d")),
+        lines=10,
         mistakes={
             "The right line for another reason: both bounds are 0.4 in the paper, and "
-            "a wide clip does not stop tokens that have not moved.": (6, "a"),
+            "a wide clip does not stop tokens that have not moved.": "6a",
             "The right line for another reason: GMPO has one bound for each sign of "
-            "the advantage.": (6, "c"),
-            "The right line for another reason: clipping comes before the mean.": (
-                6,
-                "d",
-            ),
+            "the advantage.": "6c",
+            "The right line for another reason: clipping comes before the mean.": "6d",
             "Line 7 uses the bounds as it should: above for good responses, below for "
-            "bad ones. Where do the bounds come from?": (7, "b"),
-            "Line 7 is right: min for good responses, max for bad ones.": (7, "c"),
-            "Line 8 is right: the mean of the clipped log-ratios, then exp.": (8, "d"),
+            "bad ones. Where do the bounds come from?": "7b",
+            "Line 7 is right: min for good responses, max for bad ones.": "7c",
+            "Line 8 is right: the mean of the clipped log-ratios, then exp.": "8d",
             "Line 5 is right: z is the log-ratio. Which line treats it as if it were a "
-            "ratio?": (5, "b"),
+            "ratio?": "5b",
         },
     ),
 )

@@ -70,16 +70,6 @@ _MEAN_FIRST = torch.tensor([[0.5, 0.0, 1.0, 0.5], [1.0, 1.0, 1.0, 1.0]])
 _CLOSE = torch.tensor([[0.50, 0.52], [0.0, 1.0], [0.0, 0.0]])
 
 
-def _one_by_one(rewards: torch.Tensor, size: int) -> torch.Tensor:
-    found = []
-    for start in range(0, len(rewards), size):
-        row = rewards[start : start + size]
-        mean = sum(row) / size
-        variance = sum((x - mean) ** 2 for x in row) / (size - 1)
-        found += [(x - mean) / (variance**0.5 + 1e-6) for x in row]
-    return torch.stack(found)
-
-
 def _wider() -> tuple:
     """Two groups of two, a hole in the middle of a row, and padding that has moved."""
     mask = torch.tensor(
@@ -104,20 +94,9 @@ def _cases() -> tuple[tuple, ...]:
     return three, _wider(), (*_wider(), 0.3)
 
 
-def _by_cases(logp, old_logp, advantages, mask, epsilon=0.2):
-    """The clip as two conditions, and two means one after the other."""
-    A = advantages[:, None]
-    r = torch.exp(logp - old_logp)
-    too_far = ((A > 0) & (r > 1 + epsilon)) | ((A < 0) & (r < 1 - epsilon))
-    bound = torch.where(A > 0, 1 + epsilon, 1 - epsilon)
-    objective = torch.where(too_far, bound, r) * A * mask
-    return -(objective.sum(1) / mask.sum(1)).mean()
-
-
 TYPED = (
     Exercise(
         "03.advantage",
-        minutes=5,
         solution=advantage,
         cases=(
             (_MIXED.flatten(), 4),
@@ -125,7 +104,6 @@ TYPED = (
             (_SMALL.flatten(), 4),
             (_PAIRS.flatten(), 2),
         ),
-        also=(_one_by_one,),
         mistakes={
             "You return one row per prompt. The loss wants one number per response: "
             "flatten the rows.": {".flatten()": ""},
@@ -170,10 +148,8 @@ TYPED = (
     ),
     Exercise(
         "03.grpo_loss",
-        minutes=10,
         solution=grpo_loss,
         cases=_cases(),
-        also=(_by_cases,),
         gradient=True,
         mistakes={
             "That is the objective, which we maximise. A loss has the other sign.": {
@@ -223,7 +199,6 @@ def _share(groups: torch.Tensor) -> float:
 EXERCISES = (
     Exercise(
         "3.1",
-        minutes=3,
         solution=-1.5,
         why="The mean is 0.75 and the std 0.5, so (0 − 0.75)/0.5. The wrong answer is "
         "now the rare one, and is pushed as hard as the only right one was before.",
@@ -241,7 +216,6 @@ EXERCISES = (
     ),
     Exercise(
         "3.2",
-        minutes=5,
         solution=0.5,
         why="A dead group adds nothing to the sum, but its answers are counted in B, "
         "by which the mean over responses divides. Half the answers are dead, so every "
@@ -258,7 +232,6 @@ EXERCISES = (
     ),
     Exercise(
         "3.3",
-        minutes=5,
         solution=0.0,
         why="At r = 1 the mean over a response's tokens is its advantage, whatever its "
         "length, and the four advantages 1.5, −0.5, −0.5, −0.5 add up to 0.",
@@ -280,10 +253,8 @@ EXERCISES = (
     ),
     Exercise(
         "3.4",
-        minutes=5,
         solution=dead_share,
         cases=((_HALVES,), (_MIXED,), (_EQUAL,), (_MEAN_FIRST,), (_CLOSE,)),
-        also=(lambda rewards: _share((rewards == rewards[:, :1]).all(-1)),),
         mistakes={
             "You count only the groups that are all wrong. All right is dead too.": (
                 lambda rewards: _share((rewards == 0).all(-1))
@@ -313,7 +284,6 @@ EXERCISES = (
     ),
     Exercise(
         "3.5",
-        minutes=5,
         solution=(16, 15),
         parts=("updates", "updates in which a clip can act"),
         choices=((1, 15, 16, 512, 8192), (0, 1, 15, 16, 512)),
@@ -341,39 +311,28 @@ EXERCISES = (
     ),
     Exercise(
         "3.6",
-        minutes=10,
-        solution=(4, "a"),
-        parts=("line", "reason"),
-        choices=((*range(1, 13),), ("a", "b", "c", "d")),
+        solution="4a",
+        lines=12,
         why="`repeat` gives sum 1, 2, 3, …, 1, 2, 3, …, but the responses stand in "
         "groups, so it must be `repeat_interleave`. The verifier compares most answers "
         "with another question's sum.",
         mistakes={
             "Line 4 it is. But the groups are right: line 6 cuts the rewards as the "
-            "answers stand. It is the sums that stand in another order.": (4, "b"),
-            "Line 4 it is, but π_old stays what it was at the rollout.": (4, "c"),
+            "answers stand. It is the sums that stand in another order.": "4b",
+            "Line 4 it is, but π_old stays what it was at the rollout.": "4c",
             "Line 4 it is, but the mini-batches are right: 32 rows are four whole "
-            "groups.": (4, "d"),
-            "The reason is right. Which line puts the sums into another order?": (
-                5,
-                "a",
-            ),
+            "groups.": "4d",
+            "The reason is right. Which line puts the sums into another order?": "5a",
             "The reason is right, but line 2 makes one prompt per problem, as it "
-            "should. Which line prepares the sums?": (2, "a"),
-            "Line 3 is right: the 8 answers to a prompt come one below another.": (
-                3,
-                "b",
-            ),
-            "Line 6 is right: rows 0 to 7 answer the first prompt, and so on.": (
-                6,
-                "b",
-            ),
-            "Line 7 is right: mean and std of each row, which is one group.": (7, "b"),
-            "Line 8 is right: four mini-batches of four whole groups.": (8, "d"),
-            "Line 9 is right: it takes the same rows as `A.flatten()[part]`.": (9, "d"),
-            "Line 10 is right: the log-probs of the policy as it is now.": (10, "c"),
+            "should. Which line prepares the sums?": "2a",
+            "Line 3 is right: the 8 answers to a prompt come one below another.": "3b",
+            "Line 6 is right: rows 0 to 7 answer the first prompt, and so on.": "6b",
+            "Line 7 is right: mean and std of each row, which is one group.": "7b",
+            "Line 8 is right: four mini-batches of four whole groups.": "8d",
+            "Line 9 is right: it takes the same rows as `A.flatten()[part]`.": "9d",
+            "Line 10 is right: the log-probs of the policy as it is now.": "10c",
             "Line 11 is right: `mini.logp` is the sampler's, which is π_old. And the "
-            "reward is too low before any update.": (11, "c"),
+            "reward is too low before any update.": "11c",
         },
     ),
 )

@@ -63,26 +63,6 @@ def broken(gate: Callable) -> Algorithm:
     return replace(from_gate(gate), objective=objective)
 
 
-def _seeds_one_by_one(sd, effect):
-    n = 1
-    while (1.96 + 0.84) * sd / math.sqrt(n) > effect:
-        n += 1
-    return n
-
-
-def _drops_by_sign(r, s, advantage):
-    """How far each ratio has moved in the direction of Â, on a log scale."""
-    sign = 1 if advantage > 0 else -1
-    rooms = {
-        "ppo": (r, 1.2 if sign > 0 else 0.8),
-        "dapo": (r, 1.28 if sign > 0 else 0.8),
-        "gspo": (s, 1.0004 if sign > 0 else 0.9997),
-        "gmpo": (r, math.exp(sign * 0.4)),
-    }
-    far = {k: sign * (math.log(x) - math.log(b)) for k, (x, b) in rooms.items()}
-    return [k for k in rooms if far[k] > 0]
-
-
 @dataclass(frozen=True)
 class _Row:
     """A row of the table, under a name that a message can show."""
@@ -108,16 +88,6 @@ def _gspo(z, A, mask):
     return s.expand_as(z), torch.where(closed, 0.0, 1.0).expand_as(z)
 
 
-def _log_product(logp, old_logp, advantages, mask, row):
-    """The gradient coefficient as one constant, then a mean for each response."""
-    with torch.no_grad():
-        z = torch.where(mask > 0, logp - old_logp, 0.0)
-        ratio, gate = row(z, advantages.view(-1, 1), mask)
-        coefficient = ratio * gate * advantages.view(-1, 1)
-    total = (coefficient * mask * logp).sum(-1) / mask.sum(-1)
-    return -total.mean()
-
-
 _LOG_RATIOS = torch.tensor(
     [[0.3, 0.0, -0.4, 0.0], [-0.3, 0.1, 0.0, 0.2], [0.2, 0.7, -0.5, 0.0]]
 ).double()
@@ -130,9 +100,7 @@ _A = torch.tensor([1.2, -0.5, -0.7]).double()
 TYPED = (
     Exercise(
         "11.product_loss",
-        minutes=10,
         solution=product_loss,
-        also=(_log_product,),
         cases=tuple(
             (_OLD + _LOG_RATIOS, _OLD, sign * _A, _MASK, _Row(name, function))
             for sign in (1, -1)
@@ -169,7 +137,6 @@ TYPED = (
 
 SICK = ("rate", "hack", "limit", "dead")
 """Causes to choose from in 11.4."""
-LINES = tuple(range(1, 10))
 
 
 def _by_size(r, s, a):
@@ -182,9 +149,7 @@ def _by_size(r, s, a):
 EXERCISES = (
     Exercise(
         "11.1",
-        minutes=10,
         solution=cispo_surrogate,
-        also=(lambda r: r.clamp(max=5) + 5 * (r.clamp(min=5) / 5).log(),),
         cases=((_RATIOS,),),
         mistakes={
             "min(r, 5) has no gradient above 5: that is a clip, and drops the token.": (
@@ -206,7 +171,6 @@ EXERCISES = (
     ),
     Exercise(
         "11.2",
-        minutes=5,
         solution="gspo",
         why="GSPO decides by the whole response. Its mean ratio is mostly past the "
         "bound in the direction of Â, and then the tokens that come back are dropped "
@@ -227,9 +191,7 @@ EXERCISES = (
     ),
     Exercise(
         "11.3",
-        minutes=5,
         solution=seeds_needed,
-        also=(_seeds_one_by_one,),
         cases=((0.1, 0.1), (0.13, 0.09), (0.02, 0.05), (0.3, 0.05)),
         mistakes={
             "That n finds the effect every other time: add 0.84 for the power.": (
@@ -251,7 +213,6 @@ EXERCISES = (
     ),
     Exercise(
         "11.4",
-        minutes=5,
         solution=("hack", "limit", "rate"),
         parts=("A", "B", "C"),
         choices=(SICK, SICK, SICK),
@@ -277,9 +238,7 @@ EXERCISES = (
     ),
     Exercise(
         "11.5",
-        minutes=10,
         solution=who_drops,
-        also=(_drops_by_sign,),
         cases=(
             (1.3, 1.02, 1.0),
             (1.25, 0.99, 1.0),
@@ -316,29 +275,21 @@ EXERCISES = (
     ),
     Exercise(
         "11.6",
-        minutes=10,
-        solution=(6, "b"),
-        parts=("line", "reason"),
-        choices=(LINES, ("a", "b", "c", "d")),
+        solution="6b",
+        lines=9,
         why="Gate and ratio are not detached: at r = 1 the coefficient is 1 + log π, "
         "and not 1.",
         mistakes={
             "That is the line. But its ratio divides by the stored old log-probs, as "
-            "it should. What else in the line depends on `logp`?": (6, "c"),
+            "it should. What else in the line depends on `logp`?": "6c",
             "That is the line, and every factor in it belongs there. Which of them may "
-            "have a gradient?": (6, "d"),
+            "have a gradient?": "6d",
             "Line 5 is right: log-probs of the policy as it is now, with their "
-            "gradient. Where else does that gradient pass?": (5, "b"),
+            "gradient. Where else does that gradient pass?": "5b",
             "The old log-probs were stored when the rollout was sampled; line 5 reads "
-            "the new ones.": (5, "c"),
-            "Line 7 is right: a mini-batch's loss is a mean over its own responses.": (
-                7,
-                "a",
-            ),
-            "Line 8 is right: minus the weighted objective. The sign is not it.": (
-                8,
-                "d",
-            ),
+            "the new ones.": "5c",
+            "Line 7 is right: a mini-batch's loss is a mean over its own responses.": "7a",
+            "Line 8 is right: minus the weighted objective. The sign is not it.": "8d",
         },
     ),
 )

@@ -64,14 +64,6 @@ _LOSS = (
 )
 
 
-def _loss_by_ceiling(logp, old_logp, advantages, mask, epsilon=0.2):
-    """The bound (1 ± ε) Â, with the sign of the advantage."""
-    r = torch.exp(logp - old_logp)
-    bound = (1 + epsilon * advantages.sign()) * advantages
-    J = torch.where(r * advantages > bound, bound, r * advantages)
-    return -J[mask.bool()].mean()
-
-
 # GAE: padding and a hole, with garbage in both.
 
 _REWARDS = torch.tensor([[0.0, 0, 0, 0, 1], [0, 0, 1, 0, 0], [-0.2, 0.5, 0, 0, 0]])
@@ -108,19 +100,6 @@ def _gae(rewards, values, mask, last, gamma, lam, *, after="last", **hole):
     return result
 
 
-def _summed_gae(rewards, values, mask, last, gamma, lam):
-    """Σ_l (γλ)^l δ_{t+l} over the response's tokens, as the sum that it is."""
-    result = torch.zeros_like(values)
-    for i, on in enumerate(mask.bool()):
-        V = torch.cat([values[i, on], last[i : i + 1]])
-        delta = rewards[i, on] + gamma * V[1:] - V[:-1]
-        n = len(delta)
-        powers = (gamma * lam) ** torch.arange(n)
-        sums = [(powers[: n - t] * delta[t:]).sum() for t in range(n)]
-        result[i, on] = torch.stack(sums)
-    return result
-
-
 def _forward(rewards, values, mask, last, gamma, lam):
     delta = _gae(rewards, values, mask, last, gamma, 0.0)
     result, carried = torch.zeros_like(values), torch.zeros_like(last)
@@ -142,9 +121,7 @@ def _ended(f=_gae, **settings):
 TYPED = (
     Exercise(
         "02.ppo_loss",
-        minutes=10,
         solution=ppo_loss,
-        also=(_loss_by_ceiling,),
         cases=_LOSS,
         gradient=True,
         mistakes={
@@ -186,9 +163,7 @@ TYPED = (
     ),
     Exercise(
         "02.gae",
-        minutes=15,
         solution=gae,
-        also=(_ended(), _ended(_summed_gae)),
         cases=(
             (_REWARDS, _VALUES, _MASK, 1.0, 0.9),
             (_REWARDS, _VALUES, _MASK, 0.9, 0.8),
@@ -240,14 +215,6 @@ def _gate_case(size, epsilon):
     return _R.repeat(2), signs, epsilon
 
 
-def _by_min(r, advantage, epsilon):
-    """The gate as autograd finds it."""
-    z = r.log().requires_grad_()
-    inside = z.exp().clamp(1 - epsilon, 1 + epsilon)
-    J = torch.minimum(z.exp() * advantage, inside * advantage)
-    return torch.autograd.grad(J.sum(), z)[0] / (r * advantage)
-
-
 def _gate_where(r, advantage, epsilon):
     return torch.where(advantage > 0, r <= 1 + epsilon, r >= 1 - epsilon).float()
 
@@ -259,9 +226,7 @@ def _outside(r, epsilon):
 EXERCISES = (
     Exercise(
         "2.1",
-        minutes=10,
         solution=clip_gate,
-        also=(_by_min, _gate_where),
         cases=(_gate_case(2.0, 0.2), _gate_case(0.5, 0.3)),
         mistakes={
             "You close the gate wherever r is outside 1 ± ε. Then the corrections die "
@@ -295,7 +260,6 @@ EXERCISES = (
     ),
     Exercise(
         "2.2",
-        minutes=5,
         solution=(0.0, 0.5),
         why="λ = 0: its own δ, where nothing changes. λ = 1: the return minus V, 1 − "
         "0.5.",
@@ -315,9 +279,7 @@ EXERCISES = (
     ),
     Exercise(
         "2.3",
-        minutes=15,
         solution=cut_off_gae,
-        also=(_gae, _summed_gae),
         cases=(
             (_REWARDS, _VALUES, _MASK, _LAST, 0.9, 0.8),
             (_REWARDS, _VALUES, _MASK, _LAST, 1, 1),
@@ -351,29 +313,27 @@ EXERCISES = (
     ),
     Exercise(
         "2.4",
-        minutes=10,
-        solution=(4, "b"),
+        solution="4b",
         why="The targets are *raw* + V. Whitened advantages have mean 0, whatever V "
         "is. So nothing ties V to the reward: it may drift anywhere, and the clip and "
         "the whitening hide it from the policy.",
-        parts=("line", "reason"),
-        choices=((1, 2, 3, 4, 5, 6, 7, 8, 9, 10), ("a", "b", "c", "d")),
+        lines=10,
         mistakes={
             "Line 3 does what it should: the policy learns from whitened advantages, "
-            "and the clip looks at ratios, which whitening does not change.": (3, "d"),
+            "and the clip looks at ratios, which whitening does not change.": "3d",
             "The reason is the right one. But line 3 itself is fine, since the policy "
-            "is to learn from whitened advantages. Who else uses them?": (3, "b"),
+            "is to learn from whitened advantages. Who else uses them?": "3b",
             "Line 6 is right, and so is line 1: π_old is the policy that sampled, and "
-            "it stays the same for all four passes.": (6, "a"),
+            "it stays the same for all four passes.": "6a",
             "Line 1 is right: the log-probs of the policy that sampled, detached, are "
-            "constants during all updates.": (1, "a"),
+            "constants during all updates.": "1a",
             "A value clip would hide the drift, not mend it. The error in line 9 is "
-            "right if its targets are. Are they?": (9, "c"),
+            "right if its targets are. Are they?": "9c",
             "The line is the right one. But the size of the steps is not the trouble: "
-            "look at what the mean of these targets is.": (4, "c"),
-            "Line 2 is right: the raw advantages, in units of reward.": (2, "b"),
+            "look at what the mean of these targets is.": "4c",
+            "Line 2 is right: the raw advantages, in units of reward.": "2b",
             "Line 10 is right: half the squared error minus the objective is "
-            "minimised. In tables, policy and critic share no parameters.": (10, "b"),
+            "minimised. In tables, policy and critic share no parameters.": "10b",
         },
     ),
 )

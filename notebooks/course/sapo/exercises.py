@@ -19,18 +19,6 @@ def sapo_loss(logp, old_logp, advantages, mask, tau_pos=1.0, tau_neg=1.05):
     return -(w * f * A).sum()
 
 
-def _sapo(r, tau):
-    """σ(x) = (1 + tanh(x/2)) / 2."""
-    return 2 / tau * (1 + torch.tanh(tau * (r - 1) / 2))
-
-
-def _by_where(logp, old_logp, advantages, mask, tau_pos=1.0, tau_neg=1.05):
-    """Of two numbers `torch.where` makes float32."""
-    A, r = advantages[:, None], (logp - old_logp).exp()
-    each = _sapo(r, torch.where(A > 0, tau_pos, tau_neg)) * A * mask
-    return -(each.sum(1) / mask.sum(1)).mean()
-
-
 def _on_the_sequence(logp, old_logp, advantages, mask, tau_pos=1.0, tau_neg=1.05):
     """One ratio for the whole answer."""
     z = (logp - old_logp) * mask
@@ -51,9 +39,7 @@ _BATCH = _batch(torch.Generator().manual_seed(0))
 TYPED = (
     Exercise(
         "10.sapo_loss",
-        minutes=10,
         solution=sapo_loss,
-        also=(_by_where,),
         cases=((*_BATCH, 2.0, 5.0), (*_BATCH, 8.8, 8.8), _BATCH),
         gradient=True,
         mistakes={
@@ -112,12 +98,6 @@ def tau_for(width: float, left: float) -> float:
     return 2 * math.acosh(1 / math.sqrt(left)) / width
 
 
-def _by_sigmoid(width, left):
-    """4p(1 − p) = left is a quadratic equation, and x = log(p / (1 − p))."""
-    p = (1 + math.sqrt(1 - left)) / 2
-    return math.log(p / (1 - p)) / width
-
-
 def soft_objective(ratios: torch.Tensor, tau: float) -> torch.Tensor:
     """The integral of 1/(1 + τ²(r − 1)²) from 1 to r."""
     return torch.atan(tau * (ratios - 1)) / tau
@@ -136,7 +116,6 @@ _R = torch.tensor([1.5, 0.7, 1.0, 2.5]).double()
 EXERCISES = (
     Exercise(
         "10.1",
-        minutes=5,
         solution="equal",
         why="Before the first update every ratio is 1. There the slope of f is "
         "(4/τ) · τ σ(0)(1 − σ(0)) = 1, for every τ.",
@@ -145,12 +124,10 @@ EXERCISES = (
             "Narrow, but not closed: which slope has f at r = 1?": "none",
             "A factor 4/τ stands in front, and the chain rule brings a τ. What is "
             "left of both at r = 1?": "smaller",
-            "Which slope has f at r = 1? It does not grow with τ.": "larger",
         },
     ),
     Exercise(
         "10.2",
-        minutes=5,
         solution=4,
         why="The gate depends on |r − 1| and τ alone: all four tokens have the same.",
         choices=(0, 1, 2, 4),
@@ -162,7 +139,6 @@ EXERCISES = (
     ),
     Exercise(
         "10.3",
-        minutes=5,
         solution=2,
         why="The lower right panel: c = g r has its top near r = 2.",
         choices=(1, 1.5, 2, 3),
@@ -174,9 +150,7 @@ EXERCISES = (
     ),
     Exercise(
         "10.4",
-        minutes=10,
         solution=tau_for,
-        also=(_by_sigmoid,),
         cases=((0.2, 0.1), (0.5, 0.9), (0.2, 0.5), (1.763, 0.5)),
         mistakes={
             "That keeps one half whatever `left` is; it enters under the arcosh.": {
@@ -202,12 +176,7 @@ EXERCISES = (
     ),
     Exercise(
         "10.5",
-        minutes=10,
         solution=soft_objective,
-        also=(
-            lambda r, tau: torch.atan2(tau * (r - 1), torch.ones_like(r)) / tau,
-            lambda r, tau: [math.atan(tau * (x - 1)) / tau for x in r.tolist()],
-        ),
         cases=((_R, 2.0), (_R, 8.8), (_R, 1.0)),
         mistakes={
             "That is the gate. The objective is the function that has it as its "
@@ -233,28 +202,23 @@ EXERCISES = (
     ),
     Exercise(
         "10.6",
-        minutes=10,
-        solution=(7, "b"),
+        solution="7b",
         why="The gate is centred at r = 1, and z − 1 is not r − 1: exp is missing. At "
         "z = 0 it is sech²(4.4), which is about 0.0006.",
-        parts=("line", "reason"),
-        choices=(range(1, 11), ("a", "b", "c", "d")),
+        lines=10,
         mistakes={
             "The right line for another reason: 4/8.8 belongs there. It makes the "
-            "slope of f at r = 1 equal to 1.": (7, "a"),
+            "slope of f at r = 1 equal to 1.": "7a",
             "The right line for another reason: one τ for both signs is allowed, and "
-            "no gradient becomes small from it.": (7, "c"),
-            "The right line for another reason: it has no weight. Line 8 has.": (
-                7,
-                "d",
-            ),
+            "no gradient becomes small from it.": "7c",
+            "The right line for another reason: it has no weight. Line 8 has.": "7d",
             "Line 6 is right: z is the log-ratio. Which line uses it as if it were a "
-            "ratio?": (6, "b"),
+            "ratio?": "6b",
             "Line 8 is right: each answer is divided by its own length once, and all "
-            "by their number.": (8, "d"),
-            "Line 9 is right: minus the weighted objective.": (9, "d"),
-            "Line 10 is right: a norm below 1 is not clipped.": (10, "d"),
-            "Line 3 is right: these are GRPO's advantages, group by group.": (3, "a"),
+            "by their number.": "8d",
+            "Line 9 is right: minus the weighted objective.": "9d",
+            "Line 10 is right: a norm below 1 is not clipped.": "10d",
+            "Line 3 is right: these are GRPO's advantages, group by group.": "3a",
         },
     ),
 )

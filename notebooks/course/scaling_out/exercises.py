@@ -56,10 +56,8 @@ _RANKS = (_HERE, _HELD, [4, 12]), (-_HERE, torch.ones(2, 3).double(), [2, 1, 6])
 TYPED = (
     Exercise(
         "14.rank_loss",
-        minutes=5,
         solution=rank_loss,
         cases=_RANKS,
-        also=(lambda o, m, t: -torch.einsum("bt,bt->", o, m) / (sum(t) / len(t)),),
         mistakes={
             "You divide by this rank's own tokens, as in the example.": (
                 lambda o, m, t: -(o * m).sum() / m.sum()
@@ -82,7 +80,6 @@ TYPED = (
 EXERCISES = (
     Exercise(
         "14.1",
-        minutes=5,
         solution=10,
         why="1/16 in front of each token of the second rank, 1/160 of the first.",
         mistakes={
@@ -93,7 +90,6 @@ EXERCISES = (
     ),
     Exercise(
         "14.2",
-        minutes=5,
         solution=8,
         why="A rollout lasts for 16 micro-steps, and 4 of them make one optimiser "
         "step. Two passes: 2 · 16 / 4. The batch of a device and the number of "
@@ -108,7 +104,6 @@ EXERCISES = (
     ),
     Exercise(
         "14.3",
-        minutes=5,
         solution=12,
         why="512 / 128 mini-batches, both counted in prompts, three times. `rollout.n` "
         "does not matter, and a micro-batch is not an update.",
@@ -122,11 +117,7 @@ EXERCISES = (
     ),
     Exercise(
         "14.4",
-        minutes=20,
         solution=gradient_of(policy_loss),
-        also=(
-            _ported({"(1 - (ratio - 1).abs() / 0.5)": "(1 - 2 * (ratio - 1).abs())"}),
-        ),
         cases=tuple(_case(seed) for seed in range(3)),
         mistakes={
             "That is right at r = 1 only: the ratio is missing.": _ported(
@@ -160,28 +151,19 @@ EXERCISES = (
     ),
     Exercise(
         "14.5",
-        minutes=10,
-        solution=(4, "b"),
-        parts=("line", "reason"),
-        choices=(tuple(range(1, 11)), ("a", "b", "c", "d")),
+        solution="4b",
+        lines=10,
         why="Both ranks sample the same prompts with the same seed, so the second half "
         "of every group is a copy of the first. `seed=(step, rank)` mends it.",
         mistakes={
-            "The line is right. Look at what both ranks hand to `sample`.": (4, "a"),
-            "Here the ranks share every group, so they need the same prompts.": (
-                3,
-                "c",
-            ),
-            "Line 7 is right: the whole group's mean and std, then its own half.": (
-                7,
-                "a",
-            ),
-            "DDP divides by `ranks`, which is therefore multiplied here.": (9, "d"),
+            "The line is right. Look at what both ranks hand to `sample`.": "4a",
+            "Here the ranks share every group, so they need the same prompts.": "3c",
+            "Line 7 is right: the whole group's mean and std, then its own half.": "7a",
+            "DDP divides by `ranks`, which is therefore multiplied here.": "9d",
         },
     ),
     Exercise(
         "14.6",
-        minutes=5,
         solution=0.3,
         why="From 0.44 to 0.74. The interval of the mean gain, 0.17 to 0.44, says how "
         "little five warm starts can tell about its size.",
