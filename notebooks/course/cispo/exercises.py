@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 from course.kit.exercise import Exercise
+from course.kit.usual import batch, usual
 from refimpl.algorithms import ALGORITHMS, Objective, Tokens
 from refimpl.importance import ratio
 
@@ -13,36 +14,24 @@ def cispo_loss(logp, old_logp, advantages, mask, max_ratio=5.0):
     """−(1/Σ|o|) Σ sg[min(r, r_max)] Â log π."""
     r = (logp - old_logp).exp()
     factor = r.clamp(max=max_ratio).detach()
-    each = factor * advantages[:, None] * logp
-    return -(each * mask).sum() / mask.sum()
+    w = mask / mask.sum()
+    return -(w * factor * advantages[:, None] * logp).sum()
 
-
-_MASK = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 0]]).double()  # a hole
-_OLD = torch.tensor([[0.2, 0.5, 0.3, 0.6], [0.3, 0.4, 0.2, 0.5], [0.4, 0.1, 0.5, 0.5]])
-_MOVED = torch.tensor([[1.1, -0.6, 0.3, 0.1], [0.9, 3, -0.4, 0.2], [-1, 1.3, 2, 2.0]])
-_BATCH = (
-    (_OLD.log() + _MOVED).double(),
-    _OLD.log().double(),
-    torch.tensor([1.2, -0.5, -0.7]).double(),
-    _MASK,
-)
 
 TYPED = (
     Exercise(
         "07.cispo_loss",
         solution=cispo_loss,
-        cases=((*_BATCH, 1.2), (*_BATCH, 1.6), _BATCH),
+        cases=((*batch(), 1.2), (*batch(), 1.6), batch(2.0)),
         gradient=True,
         mistakes={
-            "The loss is minus the objective: its descent raises the objective.": {
-                "-(each": "(each"
-            },
+            **usual(cispo_loss),
             "A gradient went through the ratio: detach it before the product.": {
                 ".detach()": ""
             },
             "You detached log π. The gradient has to flow through it.": {
                 ".detach()": "",
-                "* logp\n": "* logp.detach()\n",
+                "* logp)": "* logp.detach())",
             },
             "There is no lower bound: a token below 1 keeps its own ratio.": {
                 "max=max_ratio": "1 / max_ratio, max_ratio"
@@ -58,17 +47,7 @@ TYPED = (
                 "factor * adv": "adv"
             },
             "That is the clipped surrogate, without log π. A capped token must keep "
-            "its gradient.": {".detach()": "", " * logp\n": "\n"},
-            "The ratio is π_θ/π_old: you turned it round.": {
-                "logp - old_logp": "old_logp - logp"
-            },
-            "Divide by the number of all tokens. You averaged each answer first.": {
-                "-(each": "-((each",
-                ".sum() / mask.sum()": ".sum(1) / mask.sum(1)).mean()",
-            },
-            "Padding counts in your mean. Sum over the mask, and divide by its sum.": {
-                "(each * mask).sum() / mask.sum()": "each.mean()"
-            },
+            "its gradient.": {".detach()": "", " * logp)": ")"},
         },
     ),
 )

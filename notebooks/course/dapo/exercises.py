@@ -3,6 +3,7 @@
 import torch
 
 from course.kit.exercise import Exercise
+from course.kit.usual import batch, usual
 
 
 def punished(correct: float, length: int, max_length: int, buffer: int) -> float:
@@ -105,45 +106,20 @@ def dapo_loss(logp, old_logp, advantages, mask, low=0.2, high=0.28):
     A = advantages[:, None]
     r = (logp - old_logp).exp()
     clipped = r.clamp(1 - low, 1 + high)
-    return -(mask * torch.minimum(r * A, clipped * A)).sum() / mask.sum()
+    w = mask / mask.sum()
+    return -(w * torch.minimum(r * A, clipped * A)).sum()
 
-
-_RATIOS = torch.tensor(
-    [[1.35, 1.25, 0.7, 1.0], [0.75, 1.4, 0.9, 1.0], [1.1, 1.0, 1.0, 1.0]]
-).double()
-_MASK = torch.tensor([[1, 1, 0, 1], [1, 1, 1, 0], [1, 0, 0, 0]]).double()
-_OLD = torch.full((3, 4), 0.5).double().log()
-_BATCH = (_OLD + _RATIOS.log(), _OLD, torch.tensor([1.2, -0.8, 0.5]).double(), _MASK)
 
 TYPED = (
     Exercise(
         "06.dapo_loss",
         solution=dapo_loss,
-        cases=(_BATCH,),
+        cases=(batch(),),
         gradient=True,
         mistakes={
-            "That is GRPO's mean: each response first. Here every token counts alike, "
-            "so divide one sum by the number of all tokens.": {
-                "-(mask": "-((mask",
-                ".sum() / mask.sum()": ".sum(1) / mask.sum(1)).mean()",
-            },
-            "Padding is averaged as well: multiply by the mask.": {
-                "(mask * torch": "(torch",
-                ".sum() / mask.sum()": ".mean()",
-            },
-            "You multiply by the mask, but divide by B·T: divide by mask.sum().": {
-                ".sum() / mask.sum()": ".mean()"
-            },
+            **usual(dapo_loss),
             "The clip is the same on both sides: there is more room above, 1 + high.": {
                 "1 + high": "1 + low"
-            },
-            "The bounds are swapped: it is 1 − low below and 1 + high above.": {
-                "low=0.2, high=0.28": "high=0.2, low=0.28"
-            },
-            "Where is the minimum? A clip alone also stops tokens that ought to come "
-            "back.": {"(r * A, clipped": "(clipped * A, clipped"},
-            "The sign: PyTorch minimises, and J is to be maximised.": {
-                "-(mask": "(mask"
             },
         },
     ),

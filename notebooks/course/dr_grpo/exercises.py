@@ -3,6 +3,7 @@
 import torch
 
 from course.kit.exercise import Exercise
+from course.kit.usual import batch, usual
 
 
 def dr_grpo_loss(logp, old_logp, rewards, mask, limit, epsilon=0.2):
@@ -14,26 +15,14 @@ def dr_grpo_loss(logp, old_logp, rewards, mask, limit, epsilon=0.2):
     return -(weight * torch.minimum(r * A, clipped * A)).sum()
 
 
-_MASK = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 0]]).double()  # a hole
-_OLD = torch.tensor([[0.2, 0.5, 0.3, 0.6], [0.3, 0.4, 0.2, 0.5], [0.4, 0.1, 0.5, 0.5]])
-_MOVED = torch.tensor([[0.4, -0.3, 0.1, 0.0], [0.3, 3, -0.4, 0.1], [-0.3, 0.2, 2, 2.0]])
-_BATCH = (
-    (_OLD.log() + _MOVED).double(),
-    _OLD.log().double(),
-    torch.tensor([1.0, 0.0, 0.5]).double(),
-    _MASK,
-)
-
 TYPED = (
     Exercise(
         "04.dr_grpo_loss",
         solution=dr_grpo_loss,
-        cases=((*_BATCH, 8), (*_BATCH, 48, 0.1)),
+        cases=((*batch(), 8), (*batch(), 48, 0.1)),
         gradient=True,
         mistakes={
-            "The loss is minus the objective: its descent raises the objective.": {
-                "-(w": "(w"
-            },
+            **usual(dr_grpo_loss),
             "The std is gone: Ã is the reward minus the group's mean.": {
                 "(rewards - rewards.mean())": (
                     "((rewards - rewards.mean()) / (rewards.std() + 1e-6))"
@@ -53,11 +42,6 @@ TYPED = (
             "Divide by the number of responses and by the limit; you left out the "
             "limit.": {" * limit": ""},
             "Padding counts in your sum. Multiply by the mask.": {"= mask /": "= 1 /"},
-            "Take the smaller of r·A and clip(r)·A. You clip always.": {
-                "r * A, ": "clipped * A, "
-            },
-            "Take the smaller of the two, also for A < 0.": {"minimum": "maximum"},
-            "The clip is missing.": {"clipped * A)": "r * A)"},
         },
     ),
 )
@@ -121,7 +105,8 @@ EXERCISES = (
             "A constant divisor favours no length, and line 9 is right.": "9a",
             "Dr. GRPO leaves the std out, and line 4 is right.": "4b",
             "Old log-probs are taken once, before the updates.": "5d",
-            "That is the line. What does it take away, and what does that token do?": "2a",
+            "That is the line. What does it take away, and what does that token "
+            "do?": "2a",
         },
     ),
 )

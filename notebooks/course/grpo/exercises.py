@@ -9,6 +9,7 @@ import torch
 
 from course.kit.by_hand import answers
 from course.kit.exercise import Exercise
+from course.kit.usual import batch, usual
 from refimpl import log_probs, sample
 from refimpl.tasks import Arithmetic
 
@@ -24,8 +25,8 @@ def grpo_loss(logp, old_logp, advantages, mask, epsilon=0.2):
     """PPO's clip with one advantage per response, and the mean per response."""
     A = advantages[:, None]  # the same for every token of a response
     r = (logp - old_logp).exp()
-    clipped = r.clamp(1 - epsilon, 1 + epsilon) * A
-    objective = torch.minimum(r * A, clipped)
+    clipped = r.clamp(1 - epsilon, 1 + epsilon)
+    objective = torch.minimum(r * A, clipped * A)
     weight = mask / (len(mask) * mask.sum(1, keepdim=True))  # 1 / (B |o_i|)
     return -(weight * objective).sum()
 
@@ -70,28 +71,10 @@ _MEAN_FIRST = torch.tensor([[0.5, 0.0, 1.0, 0.5], [1.0, 1.0, 1.0, 1.0]])
 _CLOSE = torch.tensor([[0.50, 0.52], [0.0, 1.0], [0.0, 0.0]])
 
 
-def _wider() -> tuple:
-    """Two groups of two, a hole in the middle of a row, and padding that has moved."""
-    mask = torch.tensor(
-        [[1, 1, 0, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]]
-    ).double()
-    r = torch.tensor(
-        [
-            [1.4, 1.1, 3.0, 0.6, 1.25],
-            [0.6, 1.4, 0.5, 2.0, 1.0],
-            [0.65, 1.0, 1.5, 0.2, 4.0],
-            [1.35, 0.1, 1.0, 1.0, 2.0],
-        ]
-    ).double()
-    old_logp = -torch.linspace(0.2, 2.1, 20).double().view(4, 5)
-    A = torch.tensor([0.7, -0.7, -1.2, 1.2]).double()
-    return old_logp + r.log(), old_logp, A, mask
-
-
 def _cases() -> tuple[tuple, ...]:
     logp, old_logp, rewards, mask = answers()
     three = logp.detach(), old_logp, advantage(rewards, 3), mask
-    return three, _wider(), (*_wider(), 0.3)
+    return three, batch(), (*batch(), 0.3)
 
 
 TYPED = (
@@ -152,35 +135,7 @@ TYPED = (
         cases=_cases(),
         gradient=True,
         mistakes={
-            "That is the objective, which we maximise. A loss has the other sign.": {
-                "-(weight": "(weight"
-            },
-            "You take the mean over all tokens, as PPO does here. GRPO averages each "
-            "response first, and then the responses.": {
-                "mask / (len(mask) * mask.sum(1, keepdim=True))": "mask / mask.sum()"
-            },
-            "You divide by T, the padded width. A response is divided by the number of "
-            "its own tokens.": {
-                "mask / (len(mask) * mask.sum(1, keepdim=True))": "mask / mask.numel()"
-            },
-            "Padding counts. Multiply by the mask before you add up.": {
-                "mask / (len(mask) * mask.sum(1, keepdim=True))": "1 / mask.numel()"
-            },
-            "Each response has its mean, but you add the responses up. Divide by their "
-            "number as well.": {"len(mask) * ": ""},
-            "The clip takes the smaller of the two terms: torch.minimum.": {
-                "minimum": "maximum"
-            },
-            "There is no clip. Compare r Â with the same for r between 1 − ε and "
-            "1 + ε, and take the smaller.": {"torch.minimum(r * A, clipped)": "r * A"},
-            "You always clip. The minimum leaves a token its gradient when it has "
-            "moved the wrong way.": {"torch.minimum(r * A, clipped)": "clipped"},
-            "Upside down: r is the new probability over the old one.": {
-                "logp - old_logp": "old_logp - logp"
-            },
-            "The difference of two log-probs is log r. The ratio is its exponential.": {
-                ".exp()": ""
-            },
+            **usual(grpo_loss),
             "That is one ratio for the whole response. GRPO has one for each token.": {
                 "(logp - old_logp)": "((logp - old_logp) * mask).sum(1)[:, None]"
             },

@@ -5,6 +5,7 @@ import math
 import torch
 
 from course.kit.exercise import Exercise
+from course.kit.usual import batch
 
 # The losses of "Type it"
 
@@ -39,19 +40,6 @@ def _per_response(each, mask):
     return ((each * mask).sum(-1) / mask.sum(-1)).mean()
 
 
-def _batch(scale: float, seed: int = 5):
-    """Four responses, with padding, a hole, and numbers where nothing counts."""
-    dice = torch.Generator().manual_seed(seed)
-    z = torch.randn(4, 5, generator=dice, dtype=torch.float64) * scale
-    old_logp = -torch.rand(4, 5, generator=dice, dtype=torch.float64) - 0.2
-    mask = torch.ones(4, 5, dtype=torch.float64)
-    mask[1, 3:] = 0
-    mask[2, 1] = 0  # as between two turns of a dialogue
-    mask[3, 2:] = 0
-    return old_logp + z, old_logp, mask
-
-
-_A = torch.tensor([1.2, -0.7, -0.4, 0.9], dtype=torch.float64)
 _A_TOKENS = torch.tensor(
     [
         [1.5, -0.5, 1, 0.3, -1],
@@ -69,7 +57,7 @@ def _cases(advantages):
     return tuple(
         (logp, old_logp, advantages, mask, low, high)
         for scale, low, high in shapes
-        for logp, old_logp, mask in [_batch(scale)]
+        for logp, old_logp, _, mask in [batch(scale)]
     )
 
 
@@ -77,7 +65,7 @@ TYPED = (
     Exercise(
         "05.gspo_loss",
         solution=gspo_loss,
-        cases=_cases(_A),
+        cases=_cases(batch()[2]),
         gradient=True,
         mistakes={
             "The root is missing: divide the sum of log-ratios by |o| before exp.": {

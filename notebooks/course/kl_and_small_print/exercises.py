@@ -4,6 +4,7 @@ import torch
 
 from course.kit.by_hand import answers
 from course.kit.exercise import Exercise
+from course.kit.usual import usual
 
 
 def k3_loss(logp, ref_logp, mask, beta=0.1):
@@ -52,6 +53,7 @@ TYPED = (
         ),
         gradient=True,
         mistakes={
+            **usual(k3_loss),
             "π_ref is on top: k3 is e^(−d) − 1 + d. You have e^d − 1 − d, whose mean "
             "is no KL.": {"logp - ref_logp": "ref_logp - logp"},
             "That is k1. As a loss it has a gradient of mean 0.": {
@@ -66,16 +68,6 @@ TYPED = (
             "The −1 is missing: at d = 0 the price is 0.": {" - 1": ""},
             "The value is right, but d is detached in the exponential. Then only k1's "
             "gradient is left.": {"(-d)": "(-d).detach()"},
-            "Padding counts in yours. The weight is mask / mask.sum().": {
-                "mask / mask.sum()": "1 / mask.numel()"
-            },
-            "That is the sum. Divide by the number of response tokens, mask.sum().": {
-                "mask / mask.sum()": "mask"
-            },
-            "You average each answer first, and then the answers. Here all tokens "
-            "weigh the same.": {
-                "mask / mask.sum()": "mask / mask.sum(1, keepdim=True) / len(mask)"
-            },
         },
     ),
 )

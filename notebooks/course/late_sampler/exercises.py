@@ -3,6 +3,7 @@
 import torch
 
 from course.kit.exercise import Exercise
+from course.kit.usual import batch, usual
 
 
 def trained_on(pi, mu, cap):
@@ -22,38 +23,21 @@ def corrected_grpo(logp, old_logp, mu_logp, rewards, mask):
     w = (old_logp - mu_logp).exp()
     w = w * ((w >= 0.5) & (w <= 5.0))
     r = (logp - old_logp).exp()
-    each = w * torch.minimum(r * A, r.clamp(0.8, 1.2) * A)
-    return -((each * mask).sum(-1) / mask.sum(-1)).mean()
+    clipped = r.clamp(0.8, 1.2)
+    weight = mask / (len(mask) * mask.sum(1, keepdim=True))
+    return -(weight * w * torch.minimum(r * A, clipped * A)).sum()
 
 
-def _moved(*rows):
-    return torch.tensor(rows).double().log()
-
-
-_CASES = (
-    (
-        _moved([0.5, 0.3, 0.2], [0.4, 0.35, 0.3]),
-        _moved([0.4, 0.35, 0.2], [0.45, 0.4, 0.3]),
-        _moved([0.2, 0.3, 0.02], [0.5, 0.1, 0.9]),
-        torch.tensor([1.0, 0.0]).double(),
-        torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]).double(),
-    ),
-    (
-        _moved([0.6, 0.1, 0.2], [0.2, 0.35, 0.3], [0.5, 0.4, 0.6]),
-        _moved([0.4, 0.1, 0.3], [0.3, 0.3, 0.3], [0.5, 0.5, 0.5]),
-        _moved([0.1, 0.9, 0.2], [0.2, 0.3, 0.04], [0.6, 0.4, 0.9]),
-        torch.tensor([1.0, 0.0, 0.0]).double(),
-        torch.tensor([[1.0, 0.0, 1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]).double(),
-    ),
-)
+_MU = batch(1.2, seed=1)[0]
 
 TYPED = (
     Exercise(
         "15.corrected_grpo",
         solution=corrected_grpo,
-        cases=_CASES,
+        cases=((*batch()[:2], _MU, torch.tensor([1.0, 0, 0, 1]), batch()[3]),),
         gradient=True,
         mistakes={
+            **usual(corrected_grpo),
             "A weight outside the band is 0. You hold it at the band's end.": {
                 "w * ((w >= 0.5) & (w <= 5.0))": "w.clamp(0.5, 5.0)"
             },
@@ -66,13 +50,9 @@ TYPED = (
             },
             "The weight compares π_old with μ. Yours has π_θ, which the ratio has "
             "already.": {"(old_logp - mu": "(logp.detach() - mu"},
-            "The clip is missing.": {"r.clamp(0.8, 1.2) * A": "r * A"},
             "The clip is for r alone; you clip the product w r.": {
-                "w * torch.minimum(r * A, r": "torch.minimum(w * r * A, (w * r)"
-            },
-            "GRPO takes each answer's mean first.": {"sum(-1)": "sum()"},
-            "Padding counts: multiply by the mask.": {
-                "(each * mask).sum(-1) / mask.sum(-1)": "each"
+                "clipped = r": "r = w * r\n    clipped = r",
+                "weight * w": "weight",
             },
         },
     ),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 from course.kit.exercise import Exercise
+from course.kit.usual import batch, usual
 from refimpl import History, TrainConfig, collect, prepare, updates
 
 
@@ -23,23 +24,7 @@ def rspo_loss(logp, old_logp, advantages, mask, gamma, bound=0.4):
     return -(s * advantages).mean()
 
 
-def _batch() -> tuple:
-    """Four answers: a whole row, a hole in the middle of a row, and moved padding."""
-    mask = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0]])
-    r = torch.tensor(
-        [
-            [3.0, 0.5, 1.1, 1.8],
-            [0.4, 2.0, 1.8, 0.8],
-            [0.62, 1.2, 0.3, 2.5],
-            [1.6, 1.2, 1.3, 0.2],
-        ]
-    ).double()
-    gamma = torch.tensor(
-        [[1, 0.9, 0.7, 0.8], [0.9, 0.7, 1, 0.8], [0.95, 1, 0.7, 1], [1, 0.8, 1, 0.9]]
-    ).double()
-    old = -torch.linspace(0.2, 2.1, 16).double().view(4, 4)
-    A = torch.tensor([1.2, -0.5, -0.9, 0.2]).double()
-    return old + r.log(), old, A, mask.double(), gamma
+_GAMMA = 0.7 + 0.3 * torch.arange(20.0).mul(7).remainder(4).div(3).view(4, 5).double()
 
 
 def _routers() -> tuple:
@@ -81,12 +66,10 @@ TYPED = (
     Exercise(
         "09.rspo_loss",
         solution=rspo_loss,
-        cases=(_batch(), (*_batch(), 0.2)),
+        cases=((*batch(), _GAMMA), (*batch(), _GAMMA, 0.2)),
         gradient=True,
         mistakes={
-            "The loss is minus the objective: its descent raises the objective.": {
-                "-(s": "(s"
-            },
+            **usual(rspo_loss),
             "You forgot γ: that is GMPO.": {" + gamma.log()": ""},
             "You multiply by γ after the clip: that is the other placement.": {
                 " + gamma.log()": "",
@@ -218,10 +201,13 @@ EXERCISES = (
             "The right line for another reason: the log-probs stand for the tokens "
             "that were drawn, and their order is right.": "6a",
             "The right line for another reason: a constant belongs there.": "6c",
-            "The right line for another reason: it computes no clip. Line 9 does.": "6d",
+            "The right line for another reason: it computes no clip. Line 9 "
+            "does.": "6d",
             "Line 3 is right: the noise is the other engine, and was intended.": "3b",
-            "Line 7 is right: π_θ is scored by the training engine, without noise.": "7b",
-            "Line 8 is right: log π_θ − log π_old. But which policy is old_logp of?": "8b",
+            "Line 7 is right: π_θ is scored by the training engine, without "
+            "noise.": "7b",
+            "Line 8 is right: log π_θ − log π_old. But which policy is old_logp "
+            "of?": "8b",
             "Line 9 is right: PPO's clip. With K = 1 it should find nothing to clip, "
             "so its ratio is wrong before it gets there.": "9d",
         },

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from course.kit.exercise import Exercise
+from course.kit.usual import batch, usual
 from refimpl.algorithms import Algorithm, Objective, from_gate
 
 
@@ -88,43 +89,23 @@ def _gspo(z, A, mask):
     return s.expand_as(z), torch.where(closed, 0.0, 1.0).expand_as(z)
 
 
-_LOG_RATIOS = torch.tensor(
-    [[0.3, 0.0, -0.4, 0.0], [-0.3, 0.1, 0.0, 0.2], [0.2, 0.7, -0.5, 0.0]]
-).double()
-_MASK = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1], [1, 0, 1, 0]]).double()
-"""Padding behind two responses, and a hole in the third."""
-_OLD = torch.tensor([[0.5, 0.9, 0.2, 0.7], [0.6, 0.3, 0.8, 0.4], [0.1, 0.5, 0.9, 0.6]])
-_OLD = _OLD.double().log()
-_A = torch.tensor([1.2, -0.5, -0.7]).double()
-
 TYPED = (
     Exercise(
         "11.product_loss",
         solution=product_loss,
         cases=tuple(
-            (_OLD + _LOG_RATIOS, _OLD, sign * _A, _MASK, _Row(name, function))
-            for sign in (1, -1)
+            (*batch(), _Row(name, function))
             for name, function in (("SAPO, τ = 8.8", _sapo), ("GSPO", _gspo))
         ),
         mistakes={
+            **usual(product_loss),
             "The value is right, but a gradient passes through ratio and gate as "
             "well. Detach z before the row sees it.": {".detach()": ""},
-            "An optimiser makes the loss smaller, so it needs a minus.": {
-                "-(weight": "(weight"
-            },
             "Without log π nothing has a gradient: the other factors are constants.": {
                 "A * logp": "A"
             },
-            "You divide by T, the padded width. |o| counts the tokens in the mask.": {
-                "(len(mask) * mask.sum(1, keepdim=True))": "mask.numel()"
-            },
-            "That is a mean over all tokens. The weight here is 1/(B|o|), a mean per "
-            "response.": {"(len(mask) * mask.sum(1, keepdim=True))": "mask.sum()"},
             "The weight is missing: divide by B and by each response's length.": {
                 " / (len(mask) * mask.sum(1, keepdim=True))": ""
-            },
-            "The lengths are missing: the weight is 1/(B|o|).": {
-                "(len(mask) * mask.sum(1, keepdim=True))": "len(mask)"
             },
             "The ratio is counted twice: the row returns it already.": {
                 "ratio * A": "ratio**2 * A"
@@ -288,7 +269,8 @@ EXERCISES = (
             "gradient. Where else does that gradient pass?": "5b",
             "The old log-probs were stored when the rollout was sampled; line 5 reads "
             "the new ones.": "5c",
-            "Line 7 is right: a mini-batch's loss is a mean over its own responses.": "7a",
+            "Line 7 is right: a mini-batch's loss is a mean over its own "
+            "responses.": "7a",
             "Line 8 is right: minus the weighted objective. The sign is not it.": "8d",
         },
     ),

@@ -4,13 +4,14 @@ import torch
 
 from course.kit.by_hand import answers
 from course.kit.exercise import Exercise
+from course.kit.usual import usual
 
 
 def ppo_loss(logp, old_logp, advantages, mask, epsilon=0.2):
     r = (logp - old_logp).exp()
-    clipped = r.clamp(1 - epsilon, 1 + epsilon)
+    A, clipped = advantages, r.clamp(1 - epsilon, 1 + epsilon)
     # The smaller of the two: going further is not rewarded, coming back is.
-    J = torch.minimum(r * advantages, clipped * advantages)
+    J = torch.minimum(r * A, clipped * A)
     w = mask / mask.sum()  # every response token weighs the same, padding nothing
     return -(w * J).sum()
 
@@ -125,37 +126,10 @@ TYPED = (
         cases=_LOSS,
         gradient=True,
         mistakes={
-            "The min is missing: that is −clip(r) Â. A token that went the wrong way "
-            "gets no gradient back (cases 1 and 6).": {
-                "r * advantages, ": "clipped * advantages, "
-            },
-            "Nothing is clipped: that is −r Â, REINFORCE with the ratio.": {
-                "clipped * advantages)": "r * advantages)"
-            },
-            "You take the max of the two products. The objective is the smaller one.": {
-                "minimum": "maximum"
-            },
+            **usual(ppo_loss),
             "For Â < 0 you take the larger product, by a max or by a min of the two "
             "ratios. Multiply by Â first, and take the min for both signs.": {
-                "r * advantages, clipped * advantages)": "r, clipped) * advantages"
-            },
-            "The sign: an optimiser goes down, and the objective is to rise.": {
-                "-(w": "(w"
-            },
-            "Upside down: the ratio is π_θ/π_old, the exponential of logp − "
-            "old_logp.": {"logp - old_logp": "old_logp - logp"},
-            "logp − old_logp is the *log*-ratio. Take its exponential.": {".exp()": ""},
-            "You divide by B·T, padding included. The weight is mask / mask.sum().": {
-                "mask.sum()": "mask.numel()"
-            },
-            "Padding counts in yours: its tokens are no part of an answer. Multiply "
-            "by the mask.": {"mask / mask.sum()": "1 / mask.numel()"},
-            "That is the sum. Divide by the number of response tokens, mask.sum().": {
-                "mask / mask.sum()": "mask"
-            },
-            "You average each answer first, and then the answers: that is GRPO's mean "
-            "(chapter 03). Here all tokens weigh the same.": {
-                "mask / mask.sum()": "mask / mask.sum(1, keepdim=True) / len(mask)"
+                "r * A, clipped * A)": "r, clipped) * A"
             },
             "The value is right, but the ratio is detached, so nothing is learned. "
             "Only old_logp is a constant.": {".exp()": ".exp().detach()"},

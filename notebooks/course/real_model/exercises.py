@@ -80,7 +80,8 @@ EXERCISES = (
         mistakes={
             "Line 1 does no harm by itself, because padding is never read. Which line "
             "takes it for something else?": "1a",
-            "The text in line 4 ends in EOS, and it is in `ids`. Where is it lost?": "4a",
+            "The text in line 4 ends in EOS, and it is in `ids`. Where is it "
+            "lost?": "4a",
             "Padding on the right moves no token: each stands where it will stand when "
             "the model writes.": "5b",
             "The logits at t predict the token at t + 1, as line 6 has it.": "6d",

@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 
 from course.kit.exercise import Exercise
+from course.kit.usual import batch, usual
 from refimpl.algorithms import ALGORITHMS, Objective, Tokens
 
 
@@ -26,26 +27,14 @@ def _on_the_sequence(logp, old_logp, advantages, mask, tau_pos=1.0, tau_neg=1.05
     return sapo_loss(mean, 0 * mean, advantages, mask, tau_pos, tau_neg)
 
 
-def _batch(generator: torch.Generator) -> tuple:
-    """Three answers: a whole row, a hole in the middle of a row, and padding."""
-    mask = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 0]]).double()
-    old = torch.rand(3, 4, generator=generator).double().mul(0.6).add(0.2).log()
-    moved = torch.randn(3, 4, generator=generator).double() * 0.4
-    return old + moved, old, torch.tensor([1.2, -0.5, -0.7]).double(), mask
-
-
-_BATCH = _batch(torch.Generator().manual_seed(0))
-
 TYPED = (
     Exercise(
         "10.sapo_loss",
         solution=sapo_loss,
-        cases=((*_BATCH, 2.0, 5.0), (*_BATCH, 8.8, 8.8), _BATCH),
+        cases=((*batch(), 2.0, 5.0), (*batch(), 8.8, 8.8), batch()),
         gradient=True,
         mistakes={
-            "The loss is minus the objective: its descent raises the objective.": {
-                "-(w": "(w"
-            },
+            **usual(sapo_loss),
             "The factor 4/τ is missing: with it the slope of f at r = 1 is 1.": {
                 "4 / tau * ": ""
             },
@@ -54,9 +43,6 @@ TYPED = (
                 "A > 0": "r > 1"
             },
             "The gate is centred at r = 1: σ(τ(r − 1)).": {"(r - 1)": "r"},
-            "The sigmoid takes the ratio r. You gave it log r: exp is missing.": {
-                "(r - 1)": "(r.log() - 1)"
-            },
             "That is centred, but on log r = 0. SAPO's f is a function of r − 1.": {
                 "(r - 1)": "r.log()"
             },
@@ -74,17 +60,6 @@ TYPED = (
                     "(1 / torch.cosh(tau * (r - 1) / 2) ** 2).detach() * r"
                 )
             },
-            "Every answer is averaged over its own tokens first: 1/(G |o|). You "
-            "average over all tokens of the group.": {
-                "mask / (len(mask) * mask.sum(1, keepdim=True))": "mask / mask.sum()"
-            },
-            "You divide by T, the padded width, instead of |o|.": {
-                "mask / (len(mask) * mask.sum(1, keepdim=True))": "mask / mask.numel()"
-            },
-            "That is the sum over answers; the group's mean has 1/G as well.": {
-                "len(mask) * ": ""
-            },
-            "Padding counts in your sum. Multiply by the mask.": {"w = mask": "w = 1"},
             "One ratio for the answer is GSPO's; here every token has its own.": (
                 _on_the_sequence
             ),

@@ -95,7 +95,8 @@ EXERCISES = (
             "Line 3 is right: without `<eos>` no answer would learn to end.": "3b",
             "Line 7 is right: this model shifts the labels by one itself.": "7c",
             "The line is right, but the model shifts the labels by one itself.": "6c",
-            "Line 11 is right: cleared after the step is cleared before the next.": "11d",
+            "Line 11 is right: cleared after the step is cleared before the "
+            "next.": "11d",
             "Line 8 is right: line 11 has cleared them in the step before.": "8d",
         },
     ),
