@@ -149,7 +149,7 @@ class Store:
         for file in files:
             check_output(file, replaces=True)
         for line in stored(path).values():
-            there = line["rows"].partition("\n")[0].split(",")
+            there = next(csv.reader(line["rows"].splitlines()))
             if there != self.columns:
                 apart = sorted(set(there) ^ set(self.columns)) or ["their order"]
                 raise UserError(

@@ -151,11 +151,6 @@ _LETTER = re.compile(  # neither I nor an article, nor an unknown
 _VERDICT = re.compile(  # Yes, it is.
     r"(?is)\W*(yes|no|true|false)\W*?[,.!](?!.*\b(?:yes|no|true|false)\b)"
 )
-_NAMES = (
-    "sqrt|pi|infinity|infty|arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp|"
-    "alpha|beta|gamma|delta|theta|lambda|phi|omega|mu|sigma"
-)
-_NAME = re.compile(rf"(?<![A-Za-z\\])(?:{_NAMES})(?![A-Za-z])")
 
 
 def plain(text: str) -> str:
@@ -203,13 +198,14 @@ _PRODUCT = re.compile(
     r"(?<=[\d)])\s*(?=\(\s*-?(?:\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\})\s*\))"
 )
 _REPEATING = re.compile(r"(\.\d*)\\(?:overline|bar|dot) *(?:\{(\d+)\}|(\d))")
+_NAMES = "sqrt|pi|infty|(?:arc)?(?:sin|cos|tan)|log|ln|exp|alpha|beta|theta|lambda"
 _TYPED = (
-    (_NAME, r"\\\g<0>"),
+    (re.compile(rf"(?<![A-Za-z\\])(?:{_NAMES})(?![A-Za-z])"), r"\\\g<0>"),
     (re.compile(r"(?<=\d)[eE]([-+]?\d+)"), r"\\cdot10^{\1}"),
     (re.compile(r"(?<![\d./])(\d+) (\d+)/(\d+)(?![\d./])"), r"\1\\frac{\2}{\3}"),
     (re.compile(r"\\sqrt ?\(([^()]*)\)"), r"\\sqrt{\1}"),
     (re.compile(r"\s*(?:,|;|\\text\{)?\s*\b(?:and|or)\b\s*\}?\s*"), ", "),
-    (re.compile(r"\b[Ee]ither\b"), ""),
+    (re.compile(r"\b(?:either|between)\b", re.I), ""),
 )
 _SYMBOL = "(?:[kcmdµμ]?(?:m|g|s|l|L|J|W|N|Pa|mol)|h|hr|min|ft|in|mi|yd|lb)"
 _MEASURE = re.compile(  # 60 km/h, 10 m/s², 5 cm^2, 12m², 30°C; 5m^2 may be a formula
@@ -284,8 +280,7 @@ def formula(text: str) -> str:
     text = signs(joined(text))
     for pattern, rewritten in _TYPED:
         text = pattern.sub(rewritten, text)
-    text = text.replace("$", "").strip().rstrip(" .")
-    return f"${text}$"
+    return f"${text.replace('$', '').strip()}$"
 
 
 def is_formula(text: str) -> bool:
@@ -308,7 +303,6 @@ def mathematics(text: str, reference: str, is_marked: bool) -> str:
         end = part
         if not is_marked:
             end = re.split(r"\b(?:is|are)\b|t's\b|(?<! ):\s", part)[-1].rstrip(STOPS)
-            end = end.lstrip(' *`"')
         end = _MEASURE.sub("", end) if number else end
         if is_formula(end):
             return formula(end)

@@ -56,12 +56,12 @@ EXERCISES = (
     Exercise(
         "19.1",
         solution="nothing",
-        why="0.95 to the power of 999 is about 6e-23. What the first token hears comes "
-        "from the critic's guesses alone.",
+        why="0.95 to the power of 999 is about 6e-23. The first token's advantage "
+        "comes from the critic's guesses alone.",
         choices=("all", "half", "nothing"),
         mistakes={
             "That is λ = 1.": "all",
-            "That would be after fourteen tokens: 0.95^14 is 0.49.": "half",
+            "That happens after fourteen tokens: 0.95^14 is 0.49.": "half",
         },
     ),
     Exercise(
@@ -81,7 +81,7 @@ EXERCISES = (
         mistakes={
             "That is a critic that knows every return.": 1.0,
             "It is 1 − Var(R − V)/Var(R), and V is 0.": 0.5,
-            "A critic can be worse than knowing nothing, but not this one.": -1.0,
+            "A critic can be worse than knowing nothing, but this one is not.": -1.0,
         },
     ),
     Exercise(

@@ -25,8 +25,6 @@ def lambda_explorer() -> explorer.Explorer:
     (dot,) = right.plot([1000], [0.0], "o", color=FREE[0], markersize=8)
     draw.rule(right, y=0, colour=GREY, dash="-")
     draw.legend_outside(figure, left, 2, "lower")
-    draw.finding(figure, "At 1,000 tokens 51 % of the reward reaches the first token")
-
     own, fixed_one = zip(*(axis.lines[:2] for axis in (left, right)))
 
     def by_length(alpha: float) -> list:
@@ -62,8 +60,8 @@ def lambda_explorer() -> explorer.Explorer:
             "fixed": explorer.slider("one λ", 0.95, 0.8, 1.0, 0.01),
             "length": explorer.slider("length of an answer", 100, 2, 1000, 1),
         },
-        stakes="The stored runs with λ by length have short answers; "
-        "this is arithmetic.",
+        stakes="The stored runs with λ by length have short answers; this picture is "
+        "arithmetic.",
         prediction=stakes.Prediction(
             "With α = 1.5, does more of the reward reach the first token of a longer "
             "answer, or less?",

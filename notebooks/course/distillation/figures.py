@@ -1,4 +1,4 @@
-"""Figures of chapter 17: a teacher's word on every token, and what students learn."""
+"""Figures of chapter 17: a teacher's score for every token, and what students learn."""
 
 from collections.abc import Mapping, Sequence
 
@@ -141,11 +141,7 @@ def teacher_explorer() -> explorer.Explorer:
         draw.rule(axis, y=0, colour=INK, dash="-")
     axes[0].set_ylim(0, 1)
     said = axes[2].text(0.03, 0.03, "", transform=axes[2].transAxes)
-    draw.heading(
-        figure,
-        axes[0],
-        "The push is a share times an advantage: rare tokens get little",
-    )
+    draw.heading(figure, axes[0])
 
     def shares(first: float, second: float) -> torch.Tensor:
         """`first` of the digit, `second` of the rest on #."""

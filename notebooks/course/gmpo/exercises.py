@@ -51,7 +51,7 @@ TYPED = (
         gradient=True,
         mistakes={
             **usual(gmpo_loss),
-            "You clip on both sides. A token that comes back stays free.": {
+            "You clip on both sides. A token that comes back must keep its gradient.": {
                 "max=high": "-low, high",
                 "min=-low": "-low, high",
             },
@@ -118,11 +118,10 @@ EXERCISES = (
                 1.5
             ),
             "That is the arithmetic mean of the ratios.": 5.8,
-            "That is it, with two decimals; asked is one.": 1.11,
-            "That is it, with three decimals; asked is one.": 1.105,
-            "That is the coefficient of the clipped token. Asked is its neighbours'.": (
-                0.0
-            ),
+            "That is it, with two decimals; give one.": 1.11,
+            "That is it, with three decimals; give one.": 1.105,
+            "That is the coefficient of the clipped token. The question asks for its "
+            "neighbours'.": (0.0),
         },
     ),
     Exercise(
@@ -133,17 +132,18 @@ EXERCISES = (
             "That is the bound of the sum. Each of a thousand tokens has its share.": (
                 0.4
             ),
-            "That is the ratio's bound, e^0.4. Asked is a token's log-ratio.": 1.49,
-            "Close, but that is the ratio. Asked is its logarithm.": 1.0004,
-            "A thousand, not a hundred.": 0.004,
+            "That is the ratio's bound, e^0.4. The question asks for a token's "
+            "log-ratio.": 1.49,
+            "Close, but that is the ratio; the question asks for its log.": 1.0004,
+            "Divide by a thousand, not by a hundred.": 0.004,
         },
     ),
     Exercise(
         "8.3",
         solution="6b",
-        why="z is a log-ratio, and its bounds are ∓0.4. With e^∓0.4 every z of a bad "
-        "response is below the lower bound, 0.67, already on policy: bad responses "
-        "have no gradient.",
+        why="z is a log-ratio, and its bounds are ∓0.4. With e^∓0.4, every z of a bad "
+        "response is below the lower bound of 0.67 even on policy, so bad "
+        "responses have no gradient.",
         lines=10,
         mistakes={
             "The right line for another reason: both bounds are 0.4 in the paper, and "

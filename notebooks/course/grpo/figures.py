@@ -98,7 +98,7 @@ def loss_and_reward(named: Mapping[str, History], title: str) -> Figure:
 
 
 def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer:
-    """Left the advantages in a group of G with k right answers, right its pull.
+    """Draw (left) the advantages in a group with k of G right, and (right) its pull.
 
     `advantages(k, size)` gives (Ã, Â), without and with the std, as lists.
     """
@@ -119,7 +119,6 @@ def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer
     right.set(title=r"pull of the prompt, $\Sigma |A| / G$", xlabel=SHARE)
     right.set(xlim=(-0.03, 1.03), ylim=(0, 1.05))
     right.legend(loc="lower center")
-    draw.finding(figure, "The rarer the right answer, the harder it is pushed")
     tables = {
         size: [advantages(k, size) for k in range(size + 1)]
         for size in range(2, most + 1)
@@ -216,7 +215,7 @@ def against_ppo(
     explained: Mapping[str, draw.Runs],
     title: str,
 ) -> Figure:
-    """Left the reward of both methods' runs; right how much their baselines predict."""
+    """Draw the rewards (left) and how much the baselines predict (right)."""
     figure, (left, right) = draw.panel_grid(2, (8, 3.6))
     panels = (("reward", "reward (training)"),)
     draw.metric_panels([left], named, panels, looks_of(named))

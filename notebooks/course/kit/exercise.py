@@ -1,4 +1,4 @@
-"""What an exercise is, and how an answer is judged.
+"""Define an exercise, and judge an answer to it.
 
 An exercise knows some cases, the right answer, and the answers that people usually give
 instead. `judged` runs yours on the cases: if it agrees with the right one, you are
@@ -27,13 +27,14 @@ import course
 class Exercise:
     """`solution` is a function of the cases' arguments, or a plain value and `why`.
 
-    `mistakes` maps what to say to the wrong function (or value) that deserves it; a
-    dict is the solution with its keys' text replaced. `choices` are the answers that
-    the task names, if it does. Where two answers are asked for, `parts` names them, and
-    `choices`, if given, has a tuple for each. Where a bug is sought in a listing of so
-    many `lines`, an answer as "6a" is its line and the reason. With `gradient` a case's
-    first argument is log π, and a function is judged by its value and by its gradient
-    with respect to it. Title, kind, difficulty and minutes stand above the cell.
+    `mistakes` maps a reply to the wrong function (or value) that it explains; a dict
+    stands for the solution with its keys' text replaced. `choices` holds the answers
+    that the task offers, if it offers any. Where two answers are asked for, `parts`
+    names them, and `choices`, if given, has a tuple for each. Where a bug is sought in
+    a listing of so many `lines`, an answer such as "6a" is its line and the reason.
+    With `gradient` a case's first argument is log π, and a function is judged by its
+    value and by its gradient with respect to it. Title, kind, difficulty and minutes
+    stand in the chapter, above the cell.
     """
 
     key: str
@@ -76,7 +77,7 @@ RIGHT, WRONG, EMPTY = "✓", "✗", "…"
 
 
 def judged(exercise: Exercise, attempt: Any) -> str:
-    """What is right or wrong about `attempt`, in a sentence."""
+    """Say in one sentence what is right or wrong about `attempt`."""
     mark, says = judge(exercise, attempt)
     return f"{mark} {exercise.key}  {says}"
 
@@ -119,7 +120,7 @@ def judge(exercise: Exercise, attempt: Any) -> tuple[str, str]:
 
 
 def _of_a_value(exercise: Exercise, attempt: Any) -> str:
-    """Why a number, a word or a pair that no mistake explains is wrong."""
+    """Say why a number, a word or a pair that matches no known mistake is wrong."""
     solution, parts = exercise.solution, exercise.parts
     if isinstance(attempt, str) and isinstance(solution, int | float):
         return "Answer with a number, without quotation marks."
@@ -128,14 +129,14 @@ def _of_a_value(exercise: Exercise, attempt: Any) -> str:
     if parts:
         for name, part, wanted in zip(parts, attempt, solution):
             if _same(part, wanted):
-                return f"Your answer to “{name}” is right, but not the other."
+                return f"Your answer to “{name}” is right, but the other one is not."
     elif exercise.choices and not any(_same(attempt, x) for x in exercise.choices):
         return f"Choose one of {', '.join(map(_text, exercise.choices))}."
-    return f"Not that. Your answer: {_show(attempt)}."
+    return f"That is not it. Your answer: {_show(attempt)}."
 
 
 def _number(part: Any) -> Any:
-    """A number that was written as text is one; other texts stay, unquoted."""
+    """Turn a number written as text into a number; keep other texts, unquoted."""
     if not isinstance(part, str):
         return part
     plain = part.strip().strip("\"'")
@@ -146,7 +147,7 @@ def _number(part: Any) -> Any:
 
 
 def is_stub(attempt: Any) -> bool:
-    """Nothing was written: `...`, None, or a function whose body is `...` or `pass`."""
+    """Tell whether nothing was written: `...`, None, or a body of `...` or `pass`."""
     if attempt is None or attempt is ...:
         return True
     if isinstance(attempt, list | tuple):
@@ -161,7 +162,7 @@ def is_stub(attempt: Any) -> bool:
 
 
 class _Raised(Exception):
-    """What the reader's code raised, and for which case."""
+    """The error that the reader's code raised, and the case that raised it."""
 
 
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
@@ -170,7 +171,7 @@ RELATIVE, ABSOLUTE = 1e-4, 1e-6
 
 @contextlib.contextmanager
 def undone() -> Iterator[None]:
-    """Gradients, the default dtype and all dice are afterwards what they were."""
+    """Afterwards gradients, the default dtype and all random states are as before."""
     grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     dice, plain = torch.get_rng_state(), random.getstate()
     try:
@@ -241,13 +242,13 @@ def _plain(word: str) -> str:
 
 
 def _bool(x: Any) -> Any:
-    """A single truth value of torch or NumPy as Python's own."""
+    """Turn a single truth value of torch or NumPy into Python's own."""
     kind = str(getattr(x, "dtype", "")).removeprefix("torch.")
     return bool(x) if kind == "bool" and x.ndim == 0 else x
 
 
 def _real(x: Any) -> torch.Tensor:
-    """Numbers in double precision. An imaginary part is an error, unless it is 0."""
+    """Convert to double precision. A nonzero imaginary part is an error."""
     if isinstance(x, list | tuple) and len(x):
         return torch.stack([*map(_real, x)])
     if "complex" in str(getattr(x, "dtype", "")):
@@ -276,7 +277,7 @@ def _text(value: Any) -> str:
 
 
 def _cut(value: Any, text: Callable[[Any], str], length: int = 300) -> str:
-    """What a reader wrote as text, whatever it is."""
+    """Show any value that a reader wrote as text."""
     try:
         shown = text(value)
     except Exception as error:
@@ -304,7 +305,7 @@ def _gathered(name: str) -> dict[str, Exercise]:
 
 
 def check(key: str, attempt: Any) -> None:
-    """Print what is right or wrong about `attempt`."""
+    """Print what is right or wrong about `attempt`, the answer to an exercise."""
     print(verdict(key, attempt))
 
 
@@ -314,7 +315,7 @@ def verdict(key: str, attempt: Any) -> str:
     if isinstance(key, str) and key in known:
         return judged(known[key], attempt)
     if not isinstance(key, str):
-        return f'✗ The number of an exercise is a text in quotation marks: "{key}".'
+        return f'✗ Write the number of the exercise in quotation marks: "{key}".'
     chapter = key.partition(".")[0]
     here = [one for one in known if one.startswith(f"{chapter}.")] or ["0.1", "1.1"]
     return (
@@ -324,7 +325,7 @@ def verdict(key: str, attempt: Any) -> str:
 
 
 def same_kind(exercise: Exercise, attempt: Callable) -> bool:
-    """A tensor where the solution returns one: the cells below calculate with it."""
+    """Require a tensor if the solution returns one: cells below calculate with it."""
     first, *_ = exercise.cases
     mine, right = (f(*copy.deepcopy(first)) for f in (attempt, exercise.solution))
     return isinstance(mine, torch.Tensor) or not isinstance(right, torch.Tensor)
@@ -337,7 +338,9 @@ def typed(key: str, attempt: Callable) -> Callable:
     """
     known = typed_cells()
     if key not in known:
-        raise KeyError(f"nothing is typed under {key!r}; there are {', '.join(known)}")
+        raise KeyError(
+            f"no function to type is called {key!r}; there are {', '.join(known)}"
+        )
     mark, says = judge(known[key], attempt)
     if mark == RIGHT and not same_kind(known[key], attempt):
         mark, says = WRONG, "The numbers are right, but return a tensor."

@@ -121,7 +121,6 @@ def surrogate_explorer(yours: Algorithm) -> explorer.Explorer:
     figure, axes = plt.subplots(2, 2, figsize=(draw.NARROW, 6.2))
     known = dict(zip(METHODS, METHODS)) | {"yours": yours}
     rows = [Row(*one, rollout, known) for one in zip(axes, (1, -1))]
-    draw.finding(figure, "one-sided keeps 100 % of the push of these tokens")
 
     def good(method: str, epsilon: float, tau_pos: float) -> list:
         return rows[0].draw(0, method, epsilon, tau_pos)
@@ -149,7 +148,7 @@ def surrogate_explorer(yours: Algorithm) -> explorer.Explorer:
             for label, arm in _stored(name, tau_pos).items()
         }
         if not stored:
-            return "No run of a gate of your own is stored."
+            return "No runs with your own gate are stored."
         return stakes.ended(stored)
 
     return explorer.Explorer(
@@ -177,7 +176,8 @@ def surrogate_explorer(yours: Algorithm) -> explorer.Explorer:
             "Which leaves less of the push of tokens that moved on?",
             ("GRPO", "SAPO as published"),
             "GRPO",
-            "Its clip is shut beyond 1 ± ε, where SAPO's published gate is still wide.",
+            "Its clip is closed beyond 1 ± ε, where SAPO's published gate is still "
+            "wide open.",
         ),
     )
 
@@ -286,7 +286,7 @@ class Row:
         return self.known_gates[key]
 
     def draw(self, i: int, name: str, epsilon: float, tau: float) -> list:
-        """The method's gate, or that of the one beside it; returns what moves."""
+        """Draw the method's gate, or that of the other method; return what moves."""
         gate = self.gate(name, epsilon, tau)
         wide = name != "sapo" or tau < 4
         moved = [self.lines[i], self.steps[i], self.shares[i]]

@@ -76,7 +76,6 @@ def memory_explorer(config) -> explorer.Explorer:
     for axis in (left, right):
         axis.set_xlabel("GB (10⁹ bytes), log scale")
         axis.grid(axis="y", visible=False)
-    draw.finding(figure, "000.00 GB in all: more than the 80 GB of one large card")
 
     def move(r, prompt_length, max_new_tokens, group_size, micro_batch_size):
         sizes = memory(

@@ -69,7 +69,6 @@ def divisor_explorer() -> explorer.Explorer:
         axis.grid(False)
     axes[0].set_ylabel("weight of one own token")
     draw.legend_outside(figure, axes[0], 2, "lower")
-    draw.finding(figure, "A caller's own tokens weigh 100 % of what they should")
 
     def move(calls: int, observed: int, direct: int) -> list:
         own, width = 6 * calls + 4, 7 * 12 + 4

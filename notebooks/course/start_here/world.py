@@ -42,7 +42,7 @@ def temperature_explorer(table: dict) -> explorer.Explorer:
     cursor = left.axvline(1, color=GREY, linewidth=1.2)
     left.set(xlabel="temperature", ylabel="share of answers", ylim=(-0.02, 1.02))
     right.axis("off")
-    draw.heading(figure, left, "The favourite habit is guess")
+    draw.heading(figure, left)
     right.set_title("prompts, and answers at this temperature", loc="left", fontsize=12)
     place = {"transform": right.transAxes, "family": "monospace", "fontsize": 10}
     place |= {"va": "top", "linespacing": 1.1}
@@ -61,12 +61,9 @@ def temperature_explorer(table: dict) -> explorer.Explorer:
             text.set_text(cut(answer))
             text.set_color(HABIT_COLOURS.get(habit(answer), GREY))
         favourite = max(now.shares, key=now.shares.get)
-        title = draw.say(
-            figure,
-            f"At temperature {temperature:g} the favourite habit is {favourite} "
-            f"({now.shares[favourite]:.0%}); {now.right:.0%} are right",
-        )
-        return [*lines, cursor, *prompts, *answers, title]
+        told = f"At temperature {temperature:g} the favourite habit is {favourite} "
+        told += f"({now.shares[favourite]:.0%}); {now.right:.0%} are right"
+        return [*lines, cursor, *prompts, *answers, draw.say(figure, told)]
 
     return explorer.Explorer(
         figure,
