@@ -17,7 +17,8 @@ NUMBER = re.compile(
     re.ASCII,
 )
 QUOTIENT = re.compile(
-    rf"(?:\d+ (?=\d+/\d))?{NUMBER.pattern}(?:\s*/\s*{NUMBER.pattern})?(?:\s?\\?%)?",
+    rf"(?:\d+ (?=\d+/\d))?{NUMBER.pattern}(?:\s*(?:/|or|to)\s*{NUMBER.pattern})?"
+    r"(?:\s?\\?%)?",
     re.ASCII,
 )
 _DASHES = str.maketrans("\N{MINUS SIGN}\N{EN DASH}", "--")
@@ -45,10 +46,14 @@ LEAD = re.compile(
     r"(?:\b(?:is|are|be|equals)\b|t's\b|:)[\s*]*|(?<![<>!=])=(?!=)|\b(?=option )", re.I
 )
 _CLAUSE = re.compile(
-    r"([.,;:!?](?=\s)|\b(?:but|so|thus|hence|therefore|and(?=\s+not\b))\b)", re.I
+    r"([.,;:!?](?=\s)|\b(?:but|so|thus|hence|therefore|and(?=\s+not\b))\b"
+    r"|\s(?=because\b))",
+    re.I,
 )
 _DENIES = re.compile(
-    r"(?<!\\)\b(?:not|never|neither|nor|cannot)\b(?!.*(?:\bis\b|=))|n['’]t\b", re.I
+    r"(?<!\\)\b(?:not|never|neither|nor|cannot)\b(?!.*(?:\bis\b|=))|n['’]t\b"
+    r"|\bis (?:wrong|incorrect)\b",
+    re.I,
 )
 _HAN = "[\u3040-\u30ff\u4e00-\u9fff]+"
 _CHINESE = {
@@ -151,11 +156,6 @@ _LETTER = re.compile(  # neither I nor an article, nor an unknown
 _VERDICT = re.compile(  # Yes, it is.
     r"(?is)\W*(yes|no|true|false)\W*?[,.!](?!.*\b(?:yes|no|true|false)\b)"
 )
-_NAMES = (
-    "sqrt|pi|infinity|infty|arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp|"
-    "alpha|beta|gamma|delta|theta|lambda|phi|omega|mu|sigma"
-)
-_NAME = re.compile(rf"(?<![A-Za-z\\])(?:{_NAMES})(?![A-Za-z])")
 
 
 def plain(text: str) -> str:
@@ -203,13 +203,15 @@ _PRODUCT = re.compile(
     r"(?<=[\d)])\s*(?=\(\s*-?(?:\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\})\s*\))"
 )
 _REPEATING = re.compile(r"(\.\d*)\\(?:overline|bar|dot) *(?:\{(\d+)\}|(\d))")
+_NAMES = "sqrt|pi|infty|(?:arc)?(?:sin|cos|tan)|log|ln|exp|alpha|beta|theta|lambda"
 _TYPED = (
-    (_NAME, r"\\\g<0>"),
+    (re.compile(rf"(?<![A-Za-z\\])(?:{_NAMES})(?![A-Za-z])"), r"\\\g<0>"),
     (re.compile(r"(?<=\d)[eE]([-+]?\d+)"), r"\\cdot10^{\1}"),
     (re.compile(r"(?<![\d./])(\d+) (\d+)/(\d+)(?![\d./])"), r"\1\\frac{\2}{\3}"),
     (re.compile(r"\\sqrt ?\(([^()]*)\)"), r"\\sqrt{\1}"),
     (re.compile(r"\s*(?:,|;|\\text\{)?\s*\b(?:and|or)\b\s*\}?\s*"), ", "),
-    (re.compile(r"\b[Ee]ither\b"), ""),
+    (re.compile(r"\b(?:either|between)\b", re.I), ""),
+    (re.compile(r"(?<=\d) x (?=\d)"), r"\\times "),
 )
 _SYMBOL = "(?:[kcmdµμ]?(?:m|g|s|l|L|J|W|N|Pa|mol)|h|hr|min|ft|in|mi|yd|lb)"
 _MEASURE = re.compile(  # 60 km/h, 10 m/s², 5 cm^2, 12m², 30°C; 5m^2 may be a formula
@@ -224,11 +226,6 @@ _OPERATOR = re.compile(
     r"|\A[\s,.:;(){}\[\]]*\d[\s,.:;(){}\[\]\d]*\Z",
     re.S,
 )
-
-
-def is_number(text: str) -> bool:
-    """True if the text is one number and nothing else."""
-    return NUMBER.fullmatch(text) is not None
 
 
 def numbers(text: str, like: str) -> list[str]:
@@ -284,8 +281,7 @@ def formula(text: str) -> str:
     text = signs(joined(text))
     for pattern, rewritten in _TYPED:
         text = pattern.sub(rewritten, text)
-    text = text.replace("$", "").strip().rstrip(" .")
-    return f"${text}$"
+    return f"${text.replace('$', '').strip()}$"
 
 
 def is_formula(text: str) -> bool:
@@ -308,7 +304,6 @@ def mathematics(text: str, reference: str, is_marked: bool) -> str:
         end = part
         if not is_marked:
             end = re.split(r"\b(?:is|are)\b|t's\b|(?<! ):\s", part)[-1].rstrip(STOPS)
-            end = end.lstrip(' *`"')
         end = _MEASURE.sub("", end) if number else end
         if is_formula(end):
             return formula(end)

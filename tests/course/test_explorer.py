@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from course.kit import explorer, stakes
+from course.kit.plots.words import title
 from course.sapo import explorer as sapo_explorer
 from refimpl import History, UserError
 from refimpl.algorithms import from_gate
@@ -195,7 +196,7 @@ def test_the_button_trains_with_the_gate_and_adds_its_rewards(monkeypatch, sapo)
     assert (method, config.hyperparameters) == ("sapo", taus)
     assert (config.learning_rate, config.updates_per_rollout) == (6e-4, 16)
     assert (config.rollouts, config.prompts_per_rollout, config.seed) == (6, 32, 0)
-    newest, older, _ = sapo.picture.curves["mine"]
+    newest, older, _ = sapo.picture.mine
     assert newest.get_ydata() == pytest.approx(REWARDS) and len(older.get_ydata()) == 0
     assert (sapo.pixels() != before).any(-1).sum() > SEEN
     assert "SAPO 1 / 1.05, seed 0: reward 0.30 → 0.10." in sapo.status.value
@@ -231,7 +232,7 @@ def test_a_gate_of_ones_own_is_drawn_beside_the_others_and_trains(given, monkeyp
         expected = bell(sapo_explorer.GRID, None).numpy()
         assert column["line"].get_ydata() == pytest.approx(expected)
         assert len(column["line"].axes.lines) > 3, "GRPO's and SAPO's stay"
-    assert play.picture.title.get_text().startswith("bell keeps")
+    assert title(play.figure).startswith("bell keeps")
     fake = Fake([0.5])
     fake.play = play
     monkeypatch.setattr(sapo_explorer, "train", fake)
@@ -241,4 +242,4 @@ def test_a_gate_of_ones_own_is_drawn_beside_the_others_and_trains(given, monkeyp
     assert play.controls["tau_pos"].disabled, "it has no temperature"
     play.buttons["one-sided 8.8"].click()
     assert not play.controls["tau_pos"].disabled
-    assert play.picture.title.get_text().startswith("one-sided 8.8 keeps")
+    assert title(play.figure).startswith("one-sided 8.8 keeps")

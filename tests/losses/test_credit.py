@@ -97,12 +97,6 @@ def test_parts_of_gigpo_add_up_to_nothing_among_equal_states():
     assert_close(gigpo(given), torch.cat(parts), **EXACT)
 
 
-def test_with_one_turn_each_gigpo_is_the_groups_advantage_again():
-    given = scored([[S0]] * 4, gamma=1.0)
-    wanted = 3 * group_relative(given)[:, None] * given.mask
-    assert_close(gigpo(given, omega=2.0), wanted, **EXACT)
-
-
 def test_the_order_of_rows_does_not_matter():
     order, scores = tensor([2, 0, 3, 1]), torch.rand(4, 4)
     group = tensor([0, 1, 0, 1])

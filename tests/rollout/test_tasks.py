@@ -41,19 +41,6 @@ def test_a_problem_states_its_answer():
         assert list(row["answer"]) == sorted(digits)
 
 
-def test_every_length_and_every_digit_is_drawn_about_equally_often():
-    rows = SUMS.sample(8000, 0)
-    digits = [digit for row in rows for digit in terms_of(row["prompt"])]
-    for drawn, wanted, limit in (
-        ([row["terms"] for row in rows], range(2, 6), 0.03),
-        ([row["items"] for row in SORTS.sample(8000, 0)], range(3, 7), 0.03),
-        (digits, range(10), 0.015),
-    ):
-        assert set(drawn) == set(wanted)
-        shares = [drawn.count(n) / len(drawn) for n in wanted]
-        assert all(abs(share - 1 / len(wanted)) < limit for share in shares)
-
-
 @each
 def test_training_and_held_out_problems_divide_the_world_between_them(world):
     """With two digits there are only 100 problems, so many draws see them all."""
@@ -96,10 +83,6 @@ def test_rambles_are_steps_about_nothing_and_then_a_guess():
             left, right = step.split("=")
             assert sum(map(int, left.split("+"))) == int(right)
         assert last.startswith("#")
-    for row in SORTS.demonstrations(500, 0, (0, 0.5, 0.5)):
-        steps, _, answer = row["completion"].partition("#")
-        assert sorted(answer) == list(row["answer"])
-        assert bool(steps) is row["completion"].startswith("?")
     for world in (SUMS, SORTS):
         rows = world.demonstrations(500, 0, ONLY["ramble"])
         counts = {row["completion"].count(";") for row in rows}

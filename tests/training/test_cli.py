@@ -83,9 +83,7 @@ GO_ON = "continue with --checkpoint-dir c --resume"
 # What pays, more of the command, the exit code, why it ended, and what is advised:
 ENDINGS = {
     "Ctrl-C": (Interrupting(2, 1, fixed_noise), "", 130, ": interrupted", GO_ON),
-    "twice": (Interrupting(3, 2, fixed_noise), "", 130, ": interrupted", ""),
     "solved": (Drying(3), f"{DRY} {SAVE}", 0, "gave no group of 2", ""),
-    "diverging": (fixed_noise, SAVE, 2, "rollouts: rollout 3: ", ""),
     "full": (fixed_noise, SAVE, 2, "(No space left", GO_ON),
     "still": (fixed_noise, STILL, 2, "error: after 2 rollouts with K = 2", ""),
     "memory": (fixed_noise, "", 2, "prompts_per_rollout, group_size", ""),
@@ -98,8 +96,6 @@ def test_a_run_that_ends_early_keeps_what_it_has(how, capsys, monkeypatch):
     reward, more, code, words, advice = ENDINGS[how]
     pay(monkeypatch, reward)
     line = f"{RUN} {KEEP} --rollouts {2 if how == 'still' else 4} {more}"
-    if how == "diverging":
-        worlds.diverging(monkeypatch, when=5)
     if how == "full":
         worlds.unwritable(monkeypatch, when=2)
     if how == "memory":

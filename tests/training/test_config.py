@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from refimpl import ALGORITHMS, Scored, TrainConfig, UserError, collect
-from refimpl.advantages import CRITIC_FREE, gdpo, std_of_advantages
-from refimpl.normalisers import NORMALISERS
+from refimpl.advantages import CRITIC_FREE, gdpo
 from refimpl.options import check_fit
 from refimpl.pretrained.rewards import Sum
 from refimpl.validation import annotations, from_text
@@ -92,30 +91,6 @@ def of_length(prompts, completions, **_):
 
 def of_text(prompts, completions, **_):
     return [zlib.crc32(c.encode()) % 97 / 97 for c in completions]
-
-
-SCALERL = {
-    "advantage": "std_of_advantages",
-    "normaliser": "group_token_mean",
-    "dynamic_sampling": True,
-    "max_sampling_rounds": 1,
-    "trust_sampler": True,
-}
-
-
-def test_scalerl_is_settings_and_leaves_out_groups_of_equal_rewards():
-    run = prepared("cispo", reward=of_length, prompts_per_rollout=16, **SCALERL)
-    batch, metrics = collect(run, 0)
-    mask, group = batch.mask, batch.rollout.group
-    weight = NORMALISERS["group_token_mean"](mask, group)
-    assert torch.equal(run.normaliser(mask, group), weight)
-    assert metrics["sampling/rounds"] == 1 and metrics["frac_reward_zero_std"] > 0
-    left = (1 - metrics["frac_reward_zero_std"]) * run.config.prompts_per_rollout
-    assert len(batch.rollout.group.unique()) == left
-    rollout = batch.rollout
-    paid = of_length(prompts_of(rollout), rollout.texts(TOKENIZER))
-    wanted = std_of_advantages(Scored(torch.tensor(paid), rollout.group))
-    assert torch.allclose(batch.advantages[:, 0], wanted, atol=1e-5)
 
 
 def test_gdpo_is_told_the_components_and_their_weights():

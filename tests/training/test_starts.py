@@ -4,7 +4,6 @@ import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 
 import pandas
 import pytest
@@ -97,23 +96,6 @@ def test_three_that_need_the_same_policy_train_it_once(cache, trainings):
         with FileLock(f"{cached(QUICK)}.lock"):
             pool.submit(warm_start, replace(QUICK, seed=1)).result(timeout=120)
     assert len(trainings) == 2
-
-
-@pytest.mark.parametrize("old", [False, True])
-def test_what_is_interrupted_leaves_what_was_there(cache, monkeypatch, trainings, old):
-    """Ctrl-C after the model is on the disk, before its record is."""
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    model = warm_start(QUICK)[0] if old else None
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            warm_start(QUICK, fresh=True)
-    assert kept(cache) == ([cached(QUICK).name] if old else [])
-    again = warm_start(QUICK)[0]
-    assert len(trainings) == 2 and (not old or same_weights(again, model))
 
 
 def test_the_loss_falls_on_the_response_and_its_end_alone():

@@ -85,7 +85,6 @@ def cispo_explorer() -> explorer.Explorer:
             draw.plain_ticks(side, (0.1, 0.2, 0.5, 1, 2, 5, 10))
     axes[0].set_ylabel("gradient coefficient c")
     axes[0].legend(loc="upper left")
-    draw.finding(figure, "CISPO, cap 5: the published method, no token is dropped")
 
     def curves(max_ratio: float, mask: str, epsilon: float) -> list:
         settings = {"max_ratio": max_ratio}
@@ -157,7 +156,6 @@ def walk_explorer(paths: Mapping[str, Sequence[Sequence[float]]]) -> explorer.Ex
         (dots,) = axis.plot([], [], "o", **look, zorder=5)
         parts.append((axis, label, dots, forks))
     axes[0].set_ylabel("gradient coefficient c")
-    draw.finding(figure, "Before update 16 DAPO has let go of 8 good forks, CISPO of 8")
 
     def move(k: int) -> list:
         gone = []
@@ -169,10 +167,9 @@ def walk_explorer(paths: Mapping[str, Sequence[Sequence[float]]]) -> explorer.Ex
             alive = int((c > 0).sum())
             gone.append(f"{label} {len(forks) - alive}")
             axis.set_title(f"{label}: {alive} of {len(forks)} have a gradient")
-        let_go = " and ".join(gone)
-        figure._suptitle.set_text(f"Before update {k}: good forks let go, {let_go}")
         moved = [x for axis, _, dots, _ in parts for x in (dots, axis.title)]
-        return [*moved, figure._suptitle]
+        said = f"Before update {k}: good forks let go, {' and '.join(gone)}"
+        return [*moved, draw.say(figure, said)]
 
     count = len(next(iter(paths.values()))[0])
     control = explorer.slider("before update k", 5, 1, count, 1)
@@ -183,7 +180,7 @@ def walk_explorer(paths: Mapping[str, Sequence[Sequence[float]]]) -> explorer.Ex
         {"k": control},
         stakes=stakes.ended(both, rate=2e-4, world="rare"),
         prediction=stakes.Prediction(
-            "How many of the eight good forks will CISPO have let go of at the end?",
+            "How many of the eight good forks will CISPO have dropped at the end?",
             ("none", "half of them", "all of them"),
             "none",
             "A cap bounds a fork's weight, and a clip sets it to 0.",

@@ -87,7 +87,6 @@ def room_explorer() -> explorer.Explorer:
     right.set(title="room to rise", ylim=(0, 0.8), xlim=(0, 1))
     right.set_xlabel(r"probability $\pi_{\mathrm{old}}$ of the token")
     right.set_yticks([0, 0.2, 0.4, 0.6, 0.8])
-    draw.finding(figure, "From 0.00 to 0.000: a room of 0.000, then the clip closes")
 
     def move(p: float, epsilon_high: float) -> list:
         # a hair beside p, so that no grid point sits exactly on the bound
@@ -140,7 +139,6 @@ def group_explorer(price_of: Callable) -> explorer.Explorer:
     (dot,) = right.plot([], [], "o", color=DAPO, markersize=10, mec=INK)
     right.set(yscale="log", xlabel="solved with probability $p$", ylim=(1, 2000))
     right.set_title("a live group: 00000 responses")
-    draw.finding(figure, "16 of 16 right: thrown away, nothing to learn")
     bars = left.bar(range(1, 17), [0.0] * 16)
     draw.rule(left, y=0, dash="-", width=1)
     dead = left.text(8.5, 0.4, "", ha="center", color=INK)
@@ -161,9 +159,8 @@ def group_explorer(price_of: Callable) -> explorer.Explorer:
         dot.set_data([k / size] if live else [], [cost] if live else [])
         text = f"{cost:.1f} responses" if live else "never"
         right.set_title(f"a live group costs: {text}")
-        kept = "kept" if live else "thrown away"
-        figure._suptitle.set_text(f"{k} of {size} right: {kept}")
-        return [*bars, dead, line, dot, right.title, figure._suptitle]
+        said = f"{k} of {size} right: {'kept' if live else 'thrown away'}"
+        return [*bars, dead, line, dot, right.title, draw.say(figure, said)]
 
     controls = {
         "k": explorer.slider("right answers k, at most G", 1, 0, 16, 1),
@@ -178,12 +175,12 @@ def group_explorer(price_of: Callable) -> explorer.Explorer:
         controls,
         stakes=f"{usual[:-1]}; {dynamic.partition('). ')[2]}",
         prediction=stakes.Prediction(
-            "What does a live group cost where nine answers in ten are right, beside "
-            "one where five in ten are?",
+            "How much does a live group cost where nine answers in ten are right, "
+            "compared with five in ten?",
             ("more", "as much", "less"),
             "more",
-            "The surer the policy is of a prompt, the rarer is a group whose answers "
-            "differ, and the others are thrown away.",
+            "The more certain the policy is of a prompt, the rarer are groups whose "
+            "answers differ, and all other groups are thrown away.",
         ),
     )
 
@@ -228,7 +225,6 @@ def ramp_explorer(right: Sequence[int], wrong: Sequence[int]) -> explorer.Explor
     look = {"color": DAPO, "alpha": 0.2, "linewidth": 0}
     spans = [axis.axvspan(0, 1, **look) for axis in axes]
     rules = [axis.axvline(0, color=INK, ls=":", lw=1) for axis in axes]
-    draw.finding(figure, "Punished: 100 % of right answers, 100 % of wrong ones")
     number = len(right) + len(wrong)
     draw.caption(figure, f"{number} answers of the hasty policy and the warm start")
 
@@ -241,15 +237,12 @@ def ramp_explorer(right: Sequence[int], wrong: Sequence[int]) -> explorer.Explor
             span.set(x=limit - cache, width=cache)
         for rule in rules:
             rule.set_xdata([limit, limit])
-        hit = [
-            100 * statistics.fmean(n > limit - cache for n in held)
+        punished = (
+            f"{100 * statistics.fmean(n > limit - cache for n in held):.1f} %"
             for held in (right, wrong)
-        ]
-        text = (
-            f"Punished: {hit[0]:.1f} % of right answers, {hit[1]:.1f} % of wrong ones"
         )
-        figure._suptitle.set_text(text)
-        return [line, name, over, *spans, *rules, figure._suptitle]
+        said = "Punished: {} of right answers, {} of wrong ones".format(*punished)
+        return [line, name, over, *spans, *rules, draw.say(figure, said)]
 
     controls = {
         "limit": explorer.slider("L_max", 48, 8, 56, 1),
@@ -264,7 +257,8 @@ def ramp_explorer(right: Sequence[int], wrong: Sequence[int]) -> explorer.Explor
         controls,
         stakes=f"{plain[:-1]}; {ramp.partition('). ')[2]}",
         prediction=stakes.Prediction(
-            "Widen L_cache from 10 to 30. Whom does the ramp punish more often then?",
+            "Widen L_cache from 10 to 30. Which answers does the ramp then punish "
+            "more often?",
             ("right answers", "wrong answers"),
             "right answers",
             "Careful answers write down their steps, so a wide ramp reaches them "

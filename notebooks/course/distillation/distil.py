@@ -22,7 +22,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 import refimpl as rl
-from experiments import store
 from experiments.experiment import Experiment, Job
 from refimpl.algorithms import ALGORITHMS
 from refimpl.rollout import Rollout, pad_columns
@@ -31,7 +30,7 @@ from refimpl.tasks.world import HabitWorld, correctness
 from refimpl.validation import checked
 
 CURVES, ENDS_IN = ("tokens", "reward", "accuracy", "kl"), ("sums", "rows")
-"""What is stored by rollout, and at the end: accuracy in two worlds."""
+"""Columns by rollout, and at the end: accuracy in two worlds."""
 TOY = rl.TrainConfig(
     rollouts=20, learning_rate=4e-4, eval_every=2, hyperparameters={"correct": True}
 )
@@ -69,7 +68,7 @@ def push(own: Tensor, advantage: Tensor) -> Tensor:
 
 
 def spread(own: Tensor, advantage: Tensor) -> Tensor:
-    """The variance of what one sampled token adds, summed over the logits, (…)."""
+    """Return the variance of one token's gradient, summed over the logits, (…)."""
     pi = own.exp()
     square = 1 - 2 * pi + (pi**2).sum(-1, keepdim=True)  # |1_a − π|²
     second = (pi * advantage**2 * square).sum(-1)
@@ -166,7 +165,7 @@ def told(tokenizer, log_probs: Callable = rl.log_probs) -> Callable:
 
 
 ENDS = "<|im_end|>\n<|im_start|>assistant"
-"""Of a question in SmolLM2's chat template."""
+"""Markers around a question in SmolLM2's chat template."""
 
 
 def hint(prompt: str) -> str:
@@ -190,15 +189,13 @@ def asked(tokenizer, rollout: Rollout, prompts: list[str]) -> Rollout:
 
 
 def curve(history: rl.History) -> dict[str, list]:
-    """What is stored of a run: by rollout."""
+    """Columns that are stored of a run, by rollout."""
     size = history.rows[0]["num_samples"]
-    tokens = [length * size for length in history["completions/mean_length"]]
-    kl = history["teacher_kl"] if "teacher_kl" in history.rows[0] else None
     return {
-        "tokens": [round(x) for x in tokens],
-        "reward": [round(x, 4) for x in history["reward"]],
-        "accuracy": [None if x != x else round(x, 4) for x in history["accuracy"]],
-        "kl": kl and [round(x, 5) for x in kl],
+        "tokens": [length * size for length in history["completions/mean_length"]],
+        "reward": history["reward"],
+        "accuracy": [None if x != x else x for x in history["accuracy"]],
+        "kl": history["teacher_kl"] if "teacher_kl" in history.columns else None,
     }
 
 
@@ -232,7 +229,7 @@ MIXED = rl.WarmStart(world=Mixed(), skill_steps=900)
 
 
 def is_sorting(prompt: str) -> int:
-    """Which of the two worlds a prompt is from."""
+    """Tell which of the two worlds a prompt is from."""
     return int("+" not in prompt)
 
 
@@ -243,19 +240,13 @@ def teaching(rollouts: int) -> rl.TrainConfig:
 
 def best(start, tokenizer, task=None, rollouts: int = 60, **given) -> rl.History:
     """Train a teacher with GRPO on a task, from a start."""
-    config = teaching(rollouts)
-    given |= {"model": start, "tokenizer": tokenizer, "task": task, "progress": False}
-    return rl.train("grpo", config=config, **given)
-
-
-def without_hyperparameters(config: rl.TrainConfig) -> rl.TrainConfig:
-    """The config without REINFORCE's hyperparameters."""
-    return replace(config, hyperparameters={})
+    given |= {"model": start, "tokenizer": tokenizer, "task": task}
+    return rewarded(teaching(rollouts), **given)
 
 
 def rewarded(config, **given) -> rl.History:
     """GRPO with the same rollouts and learning rate."""
-    config = without_hyperparameters(config)
+    config = replace(config, hyperparameters={})
     return rl.train("grpo", config=config, progress=False, **given)
 
 
@@ -313,7 +304,7 @@ class Distil(Experiment):
                 config = replace(config, seed=1000, **many)
         elif arm not in LEARNERS:
             config = teaching(60 if group == "toy" else 40)
-        return config if arm in STUDENTS else without_hyperparameters(config)
+        return config if arm in STUDENTS else replace(config, hyperparameters={})
 
     def method(self, job):
         return ALGORITHMS["reinforce" if job["arm"] in STUDENTS else "grpo"]
@@ -393,7 +384,7 @@ def teachers(group: str, arm: str) -> rl.History:
 
 
 def taught_by(job: Job, given: Mapping[str, Any]) -> tuple[Any, Callable]:
-    """What a student's `train` takes as `teacher` and as `log_probs`."""
+    """Return a student's `teacher` and `log_probs` for `train`."""
     group, arm, tokenizer = job["group"], job["arm"], given["tokenizer"]
     if arm == "told":
         return Teachers([given["model"]]), told(tokenizer, given["log_probs"])
@@ -404,7 +395,7 @@ def taught_by(job: Job, given: Mapping[str, Any]) -> tuple[Any, Callable]:
 
 
 def rows(made: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What is stored of a run: a row per rollout, the ends in the last."""
+    """Return what is stored of a run: a row per rollout, final values in the last."""
     curves = {name: x for name, x in made.items() if isinstance(x, list)}
     length = max((len(x) for x in curves.values()), default=1)
     each = [{n: x[i] for n, x in curves.items()} | {"step": i} for i in range(length)]
@@ -415,20 +406,18 @@ def rows(made: Mapping[str, Any]) -> list[dict[str, Any]]:
 @functools.cache
 def read() -> dict[str, list[dict[str, Any]]]:
     """The stored runs, by arm: curves, and ends in both worlds."""
-    runs, table = store.read(RUNS.path)
-    by_run, found = dict(iter(table.groupby("run"))), defaultdict(list)
-    for line in runs.sort_values("seed", kind="stable").itertuples():
-        of, run = by_run[line.run], {"seed": line.seed}
-        for name in CURVES:
-            if (known := of[name].notna()).any():
-                run[name] = of[name].astype(object).where(known, None).tolist()
-        run |= {n: of[n].iloc[-1] for n in ENDS_IN if of[n].notna().any()}
-        found[f"{line.group}: {line.arm}"].append(run)
+    table, found = RUNS.table("group", "arm", "seed"), defaultdict(list)
+    for (group, arm, _), rows in table.groupby(["group", "arm", "seed"]):
+        known = rows.dropna(axis="columns", how="all")
+        plain = known.astype(object).where(known.notna(), None).to_dict("list")
+        run = {name: plain[name] for name in CURVES if name in plain}
+        run |= {name: plain[name][-1] for name in ENDS_IN if name in plain}
+        found[f"{group}: {arm}"].append(run)
     return dict(found)
 
 
 def main(groups: tuple[str, ...] = tuple(SEEDS)) -> None:
-    """Make what is missing, a run at a time."""
+    """Make the missing runs, one at a time."""
     RUNS.fill(jobs=[job for job in RUNS.jobs() if job["group"] in groups])
 
 

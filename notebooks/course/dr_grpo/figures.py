@@ -28,7 +28,7 @@ LETTERS = {"GRPO": COLOURS["grpo"], "Dr. GRPO": "#2E86C1"}
 
 
 def wrong_habits(runs: Sequence[History], rollouts: Sequence[int]) -> dict[str, float]:
-    """The share of each habit among the wrong answers of these rollouts."""
+    """Compute the share of each habit among the wrong answers of these rollouts."""
     counts = dict.fromkeys(HABIT_COLOURS, 0.0)
     for history in runs:
         for row in (history.rows[i] for i in rollouts):
@@ -121,7 +121,6 @@ def climb_explorer(pull_of: Callable) -> explorer.Explorer:
     left.set(title="pull on the log-odds", ylim=(0, 0.56))
     right.set(title="what is climbed", ylim=(0, 1.04), yticks=(0, 0.5, 1))
     right.legend(loc="upper left")
-    draw.finding(figure, "With G = 64, GRPO weighs 1 of 10 right 1.0 times as 5 of 10")
 
     def move(size: int) -> list:
         centred, divided = table[size]
@@ -130,21 +129,18 @@ def climb_explorer(pull_of: Callable) -> explorer.Explorer:
         right.lines[1].set_ydata(height(divided))
         tenth, half = (draw.nearest(p, x) for x in (0.1, 0.5))
         shares = [100 * (y[tenth] / y[half]).item() for y in (divided, centred)]
-        figure._suptitle.set_text(
-            f"G = {size}: a prompt at p = 0.1 is pulled {shares[0]:.0f} % as hard\n"
-            f"as one at 0.5 by GRPO, {shares[1]:.0f} % by Dr. GRPO"
-        )
-        return [*left.lines[:2], right.lines[1], figure._suptitle]
+        told = f"G = {size}: a prompt at p = 0.1 is pulled {shares[0]:.0f} % as hard"
+        told += f" as one at 0.5 by GRPO, {shares[1]:.0f} % by Dr. GRPO"
+        return [*left.lines[:2], right.lines[1], draw.say(figure, told)]
 
-    size = explorer.stops("group size G", sizes, 8)
     both = {"GRPO": "GRPO", "Dr. GRPO": "Dr. GRPO"}
     return explorer.Explorer(
         figure,
         [move],
-        {"size": size},
+        {"size": explorer.stops("group size G", sizes, 8)},
         stakes=f"{stakes.ended(both, rate=6e-4)} All have groups of 8.",
         prediction=stakes.Prediction(
-            "At which group size do both methods climb the same thing?",
+            "At which group size do both methods climb the same objective?",
             ("2", "8", "64"),
             "2",
             "Where one of two answers is right, the std is the same number for every "
@@ -207,7 +203,6 @@ def push_explorer() -> explorer.Explorer:
         axis.yaxis.set_major_locator(MaxNLocator(5))
         axis.set_title(rf"{name}, $w = 1/(4\,|o_i|)$", color=INK)
     axes[1].set_xlabel("tokens of the four answers, side by side")
-    draw.finding(figure, "GRPO: equal areas. Dr. GRPO: equal heights")
     draw.caption(figure, "numbers: sum over the answer's tokens")
 
     def panel(name: str, short: int, long: int, limit: int = 0) -> list:
@@ -254,7 +249,7 @@ def push_explorer() -> explorer.Explorer:
             "long wrong answer, under GRPO?",
             ("it grows", "it shrinks", "nothing"),
             "it shrinks",
-            "The answer's push is shared by more tokens: rambling is punished less.",
+            "More tokens share the answer's push, so rambling is punished less.",
         ),
     )
 
@@ -273,7 +268,6 @@ def rewards_explorer() -> explorer.Explorer:
         axis.set_xticks(range(3), ["right", "well formed,\nwrong", "neither"])
         axis.grid(False)
     axes[0].set_ylabel("advantage")
-    draw.finding(figure, "The sum pushes a right answer as hard as a well-formed one")
 
     def move(right: int, formed: int, weight: float) -> list:
         place = torch.arange(8)
@@ -316,13 +310,13 @@ def rewards_explorer() -> explorer.Explorer:
             "formed": explorer.slider("well-formed wrong ones", 3, 1, 3, 1),
             "weight": explorer.slider("weight of the format", 1.0, 0.0, 2.0, 0.1),
         },
-        stakes="No run is stored with two rewards; the cell above has trained nine.",
+        stakes="No runs with two rewards are stored; the cell above has trained nine.",
         prediction=stakes.Prediction(
-            "Raise the weight of the format to 2. Does any of the two ways still "
-            "prefer the right answer?",
+            "Raise the weight of the format to 2. Does either way still prefer the "
+            "right answer?",
             ("neither", "the sum", "GDPO"),
             "neither",
-            "Normalising compares answers on one reward. Which reward matters more is "
-            "said by the weights alone.",
+            "Normalising compares answers on one reward at a time. Only the weights "
+            "say which reward matters more.",
         ),
     )

@@ -39,7 +39,7 @@ def wild_token_explorer() -> explorer.Explorer:
         draw.rule(axis, x=1)
         axis.set(xlabel="ratio $r$ of this token", ylim=(-0.06, 2.55), xlim=(0, 2.5))
     axes[0].set_ylabel("its coefficient $c$")
-    draw.heading(figure, axes[0], "One token moves, the others stay at ratio 1")
+    draw.heading(figure, axes[0])
     signs, mine = tuple(draw.SIGNS), [axis.lines[2] for axis in axes]
     edges = [
         axis.axvline(1, color=GMPO, linewidth=1, linestyle=":", alpha=0.9)

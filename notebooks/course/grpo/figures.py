@@ -11,7 +11,6 @@ from course.kit.plots import primitives as draw
 from course.kit.plots.style import (
     BAD,
     COLOURS,
-    DASHES,
     FREE,
     GOOD,
     GREY,
@@ -82,23 +81,8 @@ def dead_groups(
     return draw.caption(figure, note)
 
 
-def loss_and_reward(named: Mapping[str, History], title: str) -> Figure:
-    """The logged loss of several runs and their reward, as long as all of them go."""
-    panels = (("loss", "logged loss"), ("reward", "reward (training)"))
-    figure, axes = draw.panel_grid(2, (8, 3.6))
-    common = min(map(len, named.values()))
-    runs = {
-        label: [History(history.algorithm, history.rows[:common])]
-        for label, history in named.items()
-    }
-    looks = [(shade, dash) for shade, dash in zip(FREE, DASHES)]
-    draw.metric_panels(axes, runs, panels, looks, from_zero=False)
-    axes[1].set_ylim(0, 1)
-    return draw.heading(figure, axes[0], title)
-
-
 def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer:
-    """Left the advantages in a group of G with k right answers, right its pull.
+    """Draw (left) the advantages in a group with k of G right, and (right) its pull.
 
     `advantages(k, size)` gives (Ã, Â), without and with the std, as lists.
     """
@@ -119,7 +103,6 @@ def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer
     right.set(title=r"pull of the prompt, $\Sigma |A| / G$", xlabel=SHARE)
     right.set(xlim=(-0.03, 1.03), ylim=(0, 1.05))
     right.legend(loc="lower center")
-    draw.finding(figure, "The rarer the right answer, the harder it is pushed")
     tables = {
         size: [advantages(k, size) for k in range(size + 1)]
         for size in range(2, most + 1)
@@ -216,7 +199,7 @@ def against_ppo(
     explained: Mapping[str, draw.Runs],
     title: str,
 ) -> Figure:
-    """Left the reward of both methods' runs; right how much their baselines predict."""
+    """Draw the rewards (left) and how much the baselines predict (right)."""
     figure, (left, right) = draw.panel_grid(2, (8, 3.6))
     panels = (("reward", "reward (training)"),)
     draw.metric_panels([left], named, panels, looks_of(named))

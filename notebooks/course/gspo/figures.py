@@ -133,7 +133,7 @@ def gspo_explorer() -> explorer.Explorer:
     figure, axes = plt.subplots(1, 2, figsize=(8.6, 4.2), sharey=True)
     steps, far = zip(*map(_side, axes, (1, -1)))
     axes[0].set_ylabel("share per bin")
-    draw.heading(figure, axes[0], _said(1, 1), columns=2)
+    draw.heading(figure, axes[0], columns=2)
 
     def drawn(sign: int, n: int, sigma: float, fork: float) -> Tensor:
         z = noise[int(sign < 0), :, :n] * sigma
@@ -155,7 +155,7 @@ def gspo_explorer() -> explorer.Explorer:
         return [patch]
 
     def clipped(sign: int, bound: float, *model: float) -> tuple[Artist, float, float]:
-        """The panel's title, and the shares of tokens and of responses in it."""
+        """Return the panel's title, and its shares of tokens and of responses."""
         z, axis = drawn(sign, *model), axes[int(sign < 0)]
         grpo = (sign * z > sign * STOP[sign]).double().mean().item()
         gspo = (sign * z.mean(-1) > sign * bound).double().mean().item()
@@ -204,7 +204,7 @@ def gspo_explorer() -> explorer.Explorer:
             "it through?",
             ("GRPO's, token by token", "GSPO's, answer by answer"),
             "GRPO's, token by token",
-            "A mean over 400 tokens is quiet, and GSPO's bound is quieter still.",
+            "A mean over 400 tokens moves little, but GSPO's bound is narrower still.",
         ),
     )
 

@@ -1,9 +1,9 @@
-"""What several chapters use. It imports no chapter by name.
+"""Helpers that several chapters share; they import no chapter by name.
 
 In a notebook `rl` is the library and `kit` the course around it: `kit.typed` and
 `kit.check` judge what a reader writes, `kit.answers` are three small answers,
 `kit.show` and `kit.compare` print their tokens, `kit.as_table` shows a table,
-`kit.watched` counts runs under a bar, and `kit.of_runs` says what they gave.
+`kit.watched` counts runs under a bar, and `kit.of_runs` summarises their results.
 """
 
 from course.kit import claims, exercise_runs, habits, plots, stale

@@ -65,28 +65,25 @@ def best_policy_explorer(
     right.set(title="what β trades", xlabel="KL to the reference (nats)")
     right.set(ylabel="mean reward", ylim=(0, 1.05))
     right.set_xlim(left=0)
-    draw.finding(figure, "A small β buys the whole reward, a large one keeps near")
 
     def move(beta: float) -> list:
         best, reward, kl = measured(beta)
         mine.set_ydata(best.numpy())
         dot.set_data([kl], [reward])
-        title = draw.say(
-            figure, f"The best policy earns {reward:.2f}, at a KL of {kl:.2f} nats"
-        )
-        return [mine, dot, title]
+        told = f"The best policy earns {reward:.2f}, at a KL of {kl:.2f} nats"
+        return [mine, dot, draw.say(figure, told)]
 
     return explorer.Explorer(
         figure,
         [move],
         {"beta": explorer.log_slider("β", 1.0, 0.05, 10.0)},
-        stakes="No run with a KL is stored: the claims are about losses, and all of "
-        "them are compared at β = 0.",
+        stakes="No runs with a KL term are stored: the claims are about losses, which "
+        "are all compared at β = 0.",
         prediction=stakes.Prediction(
             "Make β very small. What becomes of two tokens with the same reward of 1?",
             ("both get one half", "they keep their old odds", "the likelier one wins"),
             "they keep their old odds",
-            "Both are multiplied by the same factor, so their ratio is that of the "
+            "Both are multiplied by the same factor, so their ratio stays that of the "
             "reference.",
         ),
     )
@@ -123,7 +120,7 @@ RULES = {
     "Clip-Cov": ("dropped", lambda share, b: ~ClipCov(share).kept(b)),
     "KL-Cov": ("held by a KL", lambda share, b: KLCov(share).chosen(b)),
 }
-"""What becomes of the tokens that a rule touches, and which these are."""
+"""Names of the rules, and what each does to the tokens that it selects."""
 
 
 def touched_explorer() -> explorer.Explorer:
@@ -144,7 +141,6 @@ def touched_explorer() -> explorer.Explorer:
     axes[1].set(title="covariance $C$ of advantage and log-prob", ylim=(-1.5, 4.5))
     draw.rule(axes[1], y=0, colour=INK, dash="-")
     axes[1].set_xticks(places, "".join(THREE), family="monospace")
-    draw.finding(figure, "Clip-Cov, share 0.00: 00 of 18 tokens are held by a KL")
 
     def move(rule: str, share: float) -> list:
         fate, chosen = RULES[rule]
@@ -153,8 +149,7 @@ def touched_explorer() -> explorer.Explorer:
             for bar, on in zip(group, hit):
                 bar.set_color(FREE[0] if on else GREY)
         said = f"{rule[0].upper()}{rule[1:]}, share {share:g}: {sum(hit)} of {len(hit)}"
-        title = draw.say(figure, f"{said} tokens are {fate}")
-        return [*bars[0], *bars[1], title]
+        return [*bars[0], *bars[1], draw.say(figure, f"{said} tokens are {fate}")]
 
     return explorer.Explorer(
         figure,

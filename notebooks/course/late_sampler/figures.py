@@ -117,9 +117,6 @@ def kept_explorer() -> explorer.Explorer:
 
     axes[0, 0].set_ylabel("answers", fontsize=10)
     axes[1, 0].set_ylabel("answers", fontsize=10)
-    draw.finding(
-        figure, "16 updates late: the clip drops 100.0 % of tokens, OPSM 100 %"
-    )
     draw.caption(figure, "blue: good, red: bad answers; grey: dropped")
 
     def move(lag: int, cap: float, kappa: float) -> list:
@@ -138,10 +135,8 @@ def kept_explorer() -> explorer.Explorer:
         clip, opsm = (
             1 - ((rules[i] * mask).sum() / mask.sum()).item() for i in (1, -1)
         )
-        title = draw.say(
-            figure,
-            f"{lag} updates late: the clip drops {clip:.1%} of tokens, OPSM {opsm:.0%}",
-        )
+        told = f"{lag} updates late: the clip drops {clip:.1%} of tokens, OPSM"
+        title = draw.say(figure, f"{told} {opsm:.0%}")
         return [*(line for lines in tokens for line in lines), *labels, title]
 
     def outcome(kappa: float) -> str:
@@ -170,13 +165,13 @@ def kept_explorer() -> explorer.Explorer:
             "Which rule drops tokens of bad answers only?",
             ("IcePop", "the sequence mask", "OPSM"),
             "OPSM",
-            "It looks at the sign of the advantage before it drops an answer.",
+            "It drops an answer only if its advantage is negative.",
         ),
     )
 
 
 def gains(title: str) -> Figure:
-    """What each rule adds to the accuracy: pairs, mean and 95 % interval."""
+    """Draw the accuracy that each rule adds: pairs, mean and 95 % interval."""
     figure, axes = draw.panel_grid(2, (8, 5.0), sharey=True)
     rules = [*list(late.RULES)[1:], late.TWO]
     count = 0

@@ -77,7 +77,7 @@ def routing(rollout: Rollout, after: Routing, tokenizer, shortest: int = 12) -> 
 
 
 def _cell(axis, t: int, e: int, old: set, new: set, favoured: set) -> None:
-    """Expert e of token t: kept, left, new, or what the router would have liked."""
+    """Draw expert e of token t: kept, left, new, or the router's own preference."""
     if e in old | new:
         face = PAPER if e not in new else STAYED if e in old else CAME
         edge = CAME if e not in new else face
@@ -124,8 +124,7 @@ def shift_explorer() -> explorer.Explorer:
         moving.append(axis.lines[1])
     panels[0].set_ylabel("coefficient $c$")
     panels[1].set_yticklabels([])
-    title = "The further a router drifts, the less its token counts"
-    draw.heading(figure, panels[0], title)
+    draw.heading(figure, panels[0])
 
     def curve_of(floor: float, experts: int) -> list:
         mine.set_ydata(gamma_of(DRIFTS, floor, experts).numpy())
@@ -137,10 +136,8 @@ def shift_explorer() -> explorer.Explorer:
         left.set_title(f"γ = {gamma:.3f}")
         for line, sign in zip(moving, draw.SIGNS):
             line.set_ydata(coefficients(gamma, sign).numpy())
-        title = draw.say(
-            figure, f"One expert drifts by {drift:g} nats: its token counts {gamma:.0%}"
-        )
-        return [dot, left.title, *moving, title]
+        told = f"One expert drifts by {drift:g} nats: its token counts {gamma:.0%}"
+        return [dot, left.title, *moving, draw.say(figure, told)]
 
     return explorer.Explorer(
         figure,
@@ -158,6 +155,6 @@ def shift_explorer() -> explorer.Explorer:
             "more, or less?",
             ("more", "less"),
             "less",
-            "γ is a mean over the experts, and the others stand still.",
+            "γ is a mean over the experts, and the other experts have not moved.",
         ),
     )

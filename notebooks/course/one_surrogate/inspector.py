@@ -1,6 +1,6 @@
 """The step inspector of chapter 11: what two methods push, token by token.
 
-It shows answers of the stored rollout of `course.kit.stale`, eight to a prompt, and the
+It shows answers of the stored rollout of `course.kit.stale`, eight per prompt, and the
 ratios of their tokens after 0 to 16 updates. A bar is −∂loss/∂log π of a token, by
 autograd from the loss that trains, with all 64 answers in one mini-batch.
 """
@@ -93,7 +93,6 @@ def step_explorer() -> explorer.Explorer:
         axis.grid(visible=False)
         axis.set_xlim(0, 1)
         axis.yaxis.set_label_coords(-0.11, 0.5)  # on a phone panels stay aligned
-    draw.finding(figure, "")
 
     def at(prompt: str, answer: int) -> tuple[int, list[str], np.ndarray, float]:
         row = rollout.prompts.index(prompt) + answer - 1
@@ -146,7 +145,7 @@ def step_explorer() -> explorer.Explorer:
             "tokens does GSPO still push?",
             ("all 27", "all but that one", "none"),
             "none",
-            "Its ratio belongs to the whole answer, and one token moved it past GSPO's "
+            "GSPO has one ratio for the whole answer, and one token moved it past the "
             "narrow bound.",
         ),
         stakes="This is a single step. The explorer under Play says how runs ended.",

@@ -30,7 +30,7 @@ LOOKS = {LEFT_OUT: (GREY, "-"), CORRECTED: (FREE[1], "--")}
 
 
 def logit_push(cases: dict, labels) -> Figure:
-    """Where one sampled token pushes every logit. `cases[title] = (gradient, token)`.
+    """Draw how a sampled token pushes the logits: `cases[title] = (gradient, token)`.
 
     The sampled token's bar is outlined.
     """
@@ -70,7 +70,6 @@ def baseline_explorer(
     and `pushes(b)` the push on 'careful' of each arm's draw.
     """
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.9))
-    draw.finding(figure, "b = 0.00: one draw has variance 0.00")
     left.plot(grid, noise, color=FREE[1])
     for (label, x), dash, side in zip(marks.items(), ("--", ":"), ("left", "right")):
         left.axvline(x, 0, 0.72, color=INK, ls=dash, lw=1.4)
@@ -89,18 +88,17 @@ def baseline_explorer(
     right.set_ylim(2.6, -0.9)
 
     def move(b: float) -> list:
-        here.set_data([b], [noise[draw.nearest(grid, b)]])
+        variance = noise[draw.nearest(grid, b)]
+        here.set_data([b], [variance])
         for dot, x in zip(dots, pushes(b)):
             dot.set_xdata([x])
-        variance = noise[draw.nearest(grid, b)]
-        title = draw.say(figure, f"b = {b:.2f}: one draw has variance {variance:.2f}")
-        return [here, *dots, title]
+        told = f"b = {b:.2f}: one draw has variance {variance:.2f}"
+        return [here, *dots, draw.say(figure, told)]
 
-    controls = {"b": explorer.slider("baseline b", 0.0, -1.0, 2.0, 0.025)}
     return explorer.Explorer(
         figure,
         [move],
-        controls,
+        {"b": explorer.slider("baseline b", 0.0, -1.0, 2.0, 0.025)},
         stakes="This noise is exact, so no run is needed.",
         prediction=stakes.Prediction(
             "At b = 1, which draws push 'careful' up?",
@@ -112,9 +110,9 @@ def baseline_explorer(
 
 
 def stale_estimators(distance, errors: dict, length, ess: dict) -> Figure:
-    """Exact: the error of three estimators, and what length does to a product.
+    """Draw the exact error of three estimators, and how length affects a product.
 
-    A colour is an estimator. At the right all is the product; a dash is a spread.
+    Colours are estimators. The right panel shows the product; dashes are spreads.
     """
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.6))
     styles = [(GREY, ":"), *list(WEIGHTS.values())[:2]]
@@ -174,8 +172,6 @@ def wear_explorer(
     `zs[k]` is (B, T) after `updates[k]`; `share(weights)` the effective share.
     """
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4.1))
-    title = r"Most responses lose their weight $\rho$; few gain much"
-    draw.finding(figure, title)
     edges = torch.linspace(-4, 3, 57)
     counts = [torch.histc(z[mask.bool()].clamp(-4, 3), 56, -4, 3) for z in zs]
     bars = left.bar(edges[:-1], counts[0] + 0.5, 0.125, align="edge", color=FREE[1])
@@ -202,20 +198,18 @@ def wear_explorer(
             line.set_ydata(total[chosen].clamp(min=LOWEST))
         worth = share(total.exp())
         right.set_title(f"{k} updates: effective share {worth:.0%}")
-        title = draw.say(
-            figure, f"After {k} updates the rollout is worth {worth:.0%} of its answers"
-        )
-        return [*bars, *(line for _, line in dots.values()), right.title, title]
+        told = f"After {k} updates the rollout is worth {worth:.0%} of its answers"
+        moved = [*bars, *(line for _, line in dots.values()), right.title]
+        return [*moved, draw.say(figure, told)]
 
     def outcome(k: int) -> str:
         updates = stakes.nearest(max(k, 1), (1, 4, 16))
         return stakes.ended({"GRPO": "GRPO"}, rate=8e-4, updates=updates)
 
-    controls = {"k": explorer.stops("updates on this rollout", updates, 2)}
     return explorer.Explorer(
         figure,
         [move],
-        controls,
+        {"k": explorer.stops("updates on this rollout", updates, 2)},
         stakes=outcome,
         prediction=stakes.Prediction(
             "After how many updates is the rollout worth half of its answers?",

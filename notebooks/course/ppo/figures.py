@@ -39,7 +39,7 @@ MEASURES = {
     "skill": ("of these right,\nlast 3 rollouts", last_three("habit_accuracy/careful")),
     "largest": ("largest\n|r − 1|", lambda h: max(h["ratio/max_deviation"])),
 }
-"""What the chapter's tables say about a run: heading, and how to compute it."""
+"""Columns of the chapter's tables of runs: a heading, and how to compute it."""
 
 Runs = Mapping[str, Sequence[History]]
 
@@ -131,7 +131,7 @@ def credit(responses: Sequence[tuple[str, Sequence, Sequence]], title: str) -> F
     axes[0].plot([], [], color=BLACK, label="V before the token")
     axes[0].bar([0], [0], color=GOOD, label=r"$\hat{A}>0$")
     axes[0].bar([0], [0], color=BAD, label=r"$\hat{A}<0$")
-    draw.legend_outside(figure, axes[0], 3, "lower", 11)
+    draw.legend_outside(figure, axes[0], 3, "lower")
     return draw.finding(figure, title)
 
 
@@ -146,8 +146,7 @@ def clip_explorer() -> explorer.Explorer:
             for label, (name, given) in methods.items()
         }
 
-    title = "Only one bound acts for each sign of the advantage"
-    figure = curves(named(1.0), title=title)
+    figure = curves(named(1.0))
     figure.set_size_inches(8, 4.6)  # all four panels fit on a phone, in a column
     rules = [axis.axvline(1, color=GREY, lw=0.8) for axis in figure.axes]
     for axis in figure.axes[:2]:
@@ -242,9 +241,6 @@ def ratio_explorer(
         axis.legend(loc=corner, handlelength=1.6)
     axes[0].set_ylabel("tokens")
     draw.caption(figure, "all tokens of one rollout")
-    draw.finding(
-        figure, "Ratios go far beyond the bounds, and without the clip further"
-    )
 
     def move(updates: int) -> list:
         for i, (sign, *_) in enumerate(signs):
@@ -255,22 +251,18 @@ def ratio_explorer(
             stopped = f"no gradient for {dead.float().mean():.0%}"
             axes[i].set_title(f"{draw.SIGNS[sign]}: {stopped}")
         ours, theirs = (beyond(ratios[updates]) for ratios in (clipped, free))
-        title = draw.say(
-            figure,
-            f"Tokens out of bounds after {updates} update{'s' * (updates != 1)}: "
-            f"{ours:.1%}, without the clip {theirs:.1%}",
-        )
-        return [*stairs, *(axis.title for axis in axes), title]
+        told = f"Tokens out of bounds after {updates} update{'s' * (updates != 1)}: "
+        told += f"{ours:.1%}, without the clip {theirs:.1%}"
+        return [*stairs, *(axis.title for axis in axes), draw.say(figure, told)]
 
     def beyond(ratios: Tensor) -> float:
         return ((ratios > high) | (ratios < low)).double().mean().item()
 
-    controls = {"updates": explorer.slider("updates so far", 16, 0, 16, 1)}
     both = {"with PPO's clip": "PPO", "with a cap of 5 in its place": "CISPO 5"}
     return explorer.Explorer(
         figure,
         [move],
-        controls,
+        {"updates": explorer.slider("updates so far", 16, 0, 16, 1)},
         stakes=stakes.ended(both, rate=6e-4),
         prediction=stakes.Prediction(
             "Does the clip keep all ratios inside its bounds?",
@@ -315,7 +307,7 @@ MENDED = {4: "targets = raw + V"}
 
 
 def find_the_bug(seeds: Sequence[int] = (0, 1, 2)) -> Figure:
-    """Print `LISTING` with line numbers, and run it beside the mended one."""
+    """Print `LISTING` with line numbers, and run it next to the corrected version."""
     lines = LISTING.splitlines()
     for number, line in enumerate(lines, 1):
         print(f"{number:>2}  {line}")

@@ -1,8 +1,8 @@
 """SAPO's gate in the reader's hand: what it does to a stale rollout, and to a policy.
 
 The dots are tokens of `stale.load()` after k updates, each at its ratio, at a random
-height between 0 and 1: so the part of them that lies under the gate's curve is the part
-of their push that passes. What is above is pale. Two bars count the push that the gate
+height between 0 and 1: so the part of the dots under the gate's curve is the part of
+their push that passes. Dots above it are pale. Two bars count the push that the gate
 keeps of the tokens that moved on and of those that came back; a button trains with it.
 """
 
@@ -17,26 +17,24 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from course.kit import claims, explorer, stakes, stale
 from course.kit.plots import primitives as draw
-from course.kit.plots.style import BAD, FREE, GOOD, GREY, INK, LOOKS, Dash
+from course.kit.plots.style import BAD, FREE, GOOD, LOOKS, Dash
 from experiments import grid
 from experiments.arms import one_sided
 from refimpl.algorithms import Algorithm, from_gate
 from refimpl.curves import curve
 from refimpl.loop import train
-from refimpl.sft import warm_start
 from refimpl.validation import UserError, shown
 
-SIZE, DPI = (7.6, 4.2), 100
 EDGE = 0.2
 """A token has moved on, or come back, when its ratio is further than this from 1."""
 LIMIT = 3.0  # ratios beyond are drawn at the edge
-GRID = torch.cat([torch.linspace(0.005, LIMIT + 0.08, 400), torch.tensor([0.8, 1.2])])
-GRID = torch.cat([GRID, torch.tensor([0.7999, 1.2001, 0.9999])]).sort().values.double()
+EDGES = torch.tensor([0.7999, 0.8, 0.9999, 1.2, 1.2001])
+GRID = torch.cat([torch.linspace(0.005, LIMIT + 0.08, 400), EDGES])
+GRID = GRID.sort().values.double()
 CUT, FAINT, QUIET = "#C9CDD1", "#E6E8EA", "#6B747C"
 SHADES = 8
 SIZES = {0.03: 2.8, 0.06: 4.2, math.inf: 6.0}
@@ -45,7 +43,7 @@ MINE = LOOKS["yours"][0]
 GATES = ("SAPO", "one-sided")
 PARTS = ("moving on", "coming back")
 VEIL = slice(None, None, 3)
-ROLLOUTS, KEPT = 6, 3
+ROLLOUTS = 6
 TAKEN = (0, 1, 2, 4, 7, 11, 16)
 """Updates after which the tokens are shown."""
 TAUS = (0.1, 0.2, 0.5, 1.0, 1.05, 1.5, 2.0, 2.5, 3.0, 3.5)
@@ -70,7 +68,7 @@ class Gate:
 
     @property
     def look(self) -> tuple[str, Dash]:
-        """The one it has in the other figures, if it is in them."""
+        """Its look in the other figures, if it appears there."""
         return LOOKS[self.known or "yours"]
 
     @property
@@ -195,7 +193,7 @@ def finding(gate: Gate, shares: Sequence[float]) -> str:
     if math.isnan(shares[0]):
         return f"{gate}: before the first update no token has moved"
     on, back = map(percent, shares)
-    return f"{gate} keeps {on} of what moves on, {back} of what comes back"
+    return f"{gate} keeps {on} moving on, {back} coming back"
 
 
 def colours(sign: int, g: Tensor) -> Tensor:
@@ -206,149 +204,76 @@ def colours(sign: int, g: Tensor) -> Tensor:
 
 
 class Picture:
-    """The figure: two panels with gates and tokens, two bars, and rewards.
-
-    Every word belongs to a panel, so that a phone can show one below the other.
-    """
+    """The figure: a panel of gates and tokens per sign, shares of the push, rewards."""
 
     def __init__(self, own: Gate | None = None):
         self.own = own
-        self.figure: Figure = plt.figure(figsize=SIZE, dpi=DPI, layout="none")
         self.tokens = [Tokens(1), Tokens(-1)]
         self.trained: list[tuple[Gate, list[float]]] = []
-        look = {"ha": "left", "fontsize": 12.5, "parse_math": False}
-        self.title = self.figure.suptitle(" ", x=0.015, y=0.985, **look)
-        self.columns = [self.panel(*one) for one in zip(self.tokens, (0.535, 0.085))]
-        self.name = self.legend()
-        self.bars = [self.bar(*one) for one in zip(PARTS, (0.735, 0.585))]
-        self.curves = self.survival()
+        ratios = {"width_ratios": (6, 5)}
+        self.figure, axes = plt.subplots(2, 2, figsize=(8, 5.2), **ratios)
+        (good, share), (bad, reward) = axes
+        self.columns = [self.panel(*one) for one in zip((good, bad), self.tokens)]
+        self.bars, self.marks, self.shares = self.bar(share)
+        self.survival(reward)
+        draw.heading(self.figure, good)
         self.known = [self.known_gates(k) for k in range(len(self.tokens[0].ratio))]
 
-    def text(self, axis, x: float, y: float, text: str, **look):
-        """A panel's words, at a place of the figure."""
-        look = {"fontsize": 10.5, "color": QUIET, "va": "center"} | look
-        return axis.text(x, y, text, transform=self.figure.transFigure, **look)
-
-    def panel(self, tokens: Tokens, bottom: float) -> dict:
-        axis = self.figure.add_axes((0.06, bottom, 0.425, 0.3))
+    def panel(self, axis, tokens: Tokens) -> dict:
         good = tokens.sign > 0
-        axis.set(xlim=(-0.06, LIMIT + 0.08), ylim=(-0.14, 1.3))
-        axis.set_xticks([0, 1, 2, 3], [*"0123"], fontsize=10)
-        axis.set_yticks([0, 1], ["0", "1"], fontsize=10)
+        ink = GOOD if good else BAD
+        axis.set(xlim=(-0.06, LIMIT + 0.08), ylim=(-0.14, 1.34), xlabel="ratio $r$")
+        axis.set(xticks=range(4), yticks=(0, 1), ylabel="gate $g$")
         axis.grid(False)
-        axis.tick_params(length=3, pad=2)
-        kind = (
-            "good tokens, Â > 0: pushed up →"
-            if good
-            else "bad tokens, Â < 0: ← pushed down"
-        )
-        axis.set_title(kind, fontsize=11, color=GOOD if good else BAD, pad=2)
+        kind = "good tokens, Â > 0: up →" if good else "bad tokens, Â < 0: ← down"
+        axis.set_title(kind, color=ink)
         for x in (1 - EDGE, 1 + EDGE):
-            axis.axvline(x, color=GREY, linewidth=0.8, linestyle=":")
-        on, back = (LIMIT, "right"), (0, "left")
-        for part, (x, side) in zip(PARTS, (on, back) if good else (back, on)):
-            axis.text(x, 1.2, part, fontsize=10, color=QUIET, ha=side, va="center")
-        axis.text(1.45, -0.3, "ratio r", fontsize=10, ha="center", va="center")
-        axis.set_ylabel("gate g", fontsize=10, labelpad=-4)
-        for name in ("grpo", "sapo"):
-            colour, dash = LOOKS[name]
-            g, _ = tokens.gates(name, 0)
-            draw.line(axis, GRID, g, colour, dash, lw=1.6)
-        (line,) = axis.plot(GRID, GRID, color=MINE, linewidth=2.6, zorder=4)
-        look = {"color": GOOD if good else BAD, "mew": 0, "zorder": 2.1}
+            draw.rule(axis, x=x)
+        sides = [(LIMIT, "right"), (0, "left")][:: tokens.sign]
+        for part, (x, side) in zip(PARTS, sides):
+            axis.text(x, 1.2, part, fontsize=10.5, color=QUIET, ha=side, va="center")
+        for name, label in (("grpo", "GRPO's clip"), ("sapo", "SAPO as published")):
+            draw.line(axis, GRID, tokens.gates(name, 0)[0], *LOOKS[name], label, lw=1.6)
+        look = {"color": MINE, "linewidth": 2.6, "zorder": 4, "label": "this gate"}
+        (line,) = axis.plot(GRID, GRID, **look)
+        look = {"color": ink, "mew": 0, "zorder": 2.1}
         dots = [axis.plot([], [], "o", ms=size, **look)[0] for size in SIZES.values()]
         veil = axis.fill_between([0, 1], 0, 1, color="white", alpha=0.8, lw=0)
         veil.set_zorder(2.2)
         return {"line": line, "dots": dots, "veil": veil, "tokens": tokens}
 
-    def legend(self):
-        """The names of the three gates; that of the reader's own moves."""
-        axis = self.figure.add_axes((0.02, 0.9, 0.3, 0.03))
-        axis.axis("off")
-        # Not seen, as those of the bars: for the picture's words.
-        axis.set_ylabel("GRPO's clip, SAPO as published, your gate")
-        x = 0.02
-        for label, name, wide in (
-            ("GRPO's clip", "grpo", 0.175),
-            ("SAPO as published", "sapo", 0.255),
-        ):
-            colour, dash = LOOKS[name]
-            self.stroke(axis, x, colour, dash, 1.8)
-            self.text(axis, x + 0.045, 0.915, label, color=colour)
-            x += wide
-        name = self.text(axis, x + 0.045, 0.915, "", weight="bold", color=MINE)
-        self.stroke(axis, x, MINE, "-", 2.6)
-        return name
-
-    def stroke(self, axis, x: float, colour: str, dash: Dash, width: float):
-        (line,) = axis.plot(
-            [x, x + 0.037], [0.915] * 2, transform=self.figure.transFigure,
-            color=colour, linestyle=dash, linewidth=width, clip_on=False,
-        )  # fmt: skip
-        return line
-
-    def bar(self, part: str, y: float) -> dict:
-        """A bar with its large percentage, and marks where the known gates stand."""
-        axis = self.figure.add_axes(
-            (0.545, y - 0.035, 0.27, 0.07), xlim=(0, 1), ylim=(0, 1)
-        )
-        axis.axis("off")
-        axis.set_ylabel(f"the share of the push {part} that the gate keeps")
-        axis.barh(0.5, 1, 1, color=FAINT)
-        (fill,) = axis.barh(0.5, 0, 1, color=MINE)
+    def bar(self, axis) -> tuple:
+        """A bar for each part, marks where the known gates stand, and percentages."""
+        axis.barh(PARTS, 1, 0.6, color=FAINT)
+        bars = axis.barh(PARTS, 0, 0.6, color=MINE)
         marks = [
-            axis.plot([0, 0], [-0.15, 1.15], color=LOOKS[name][0], clip_on=False)[0]
-            for name in ("grpo", "sapo")
-        ]
-        self.text(axis, 0.545, y + 0.065, part, fontsize=11.5, color=INK)
-        if part == PARTS[0]:
-            self.text(axis, 0.545, 0.86, "share of the push the gate keeps", color=INK)
-        else:
-            told = "marks: GRPO's clip, SAPO as published"
-            self.text(axis, 0.545, 0.52, told, fontsize=10)
-        look = {"fontsize": 26, "weight": "bold", "ha": "right", "color": MINE}
-        return {
-            "fill": fill,
-            "marks": marks,
-            "text": self.text(axis, 0.985, y, "", **look),
-        }
-
-    def survival(self) -> dict:
-        axis = self.figure.add_axes((0.575, 0.085, 0.41, 0.265))
-        axis.set(xscale="log", xlim=(0.95, 31), ylim=(-0.03, 1.03))
-        axis.set_xticks(
-            [1, 2, 3, 6, 12, 30], ["1", "2", "3", "6", "12", "30"], fontsize=10
-        )
-        axis.set_xticks([], minor=True)
-        axis.set_yticks([0, 1], ["0", "1"], fontsize=10)
+            [axis.plot([0, 0], [row - 0.4, row + 0.4], color=LOOKS[name][0])[0]
+             for name in ("grpo", "sapo")]
+            for row in range(2)
+        ]  # fmt: skip
+        look = {"fontsize": 22, "weight": "bold", "ha": "right", "va": "center"}
+        texts = [axis.text(1.7, row, "", color=MINE, **look) for row in range(2)]
+        axis.set(xlim=(0, 1.7), ylim=(1.5, -0.5), xticks=())
+        axis.set(title="share of the push the gate keeps")
+        axis.set_xlabel("marks: GRPO's clip and SAPO", fontsize=10.5, loc="left")
         axis.grid(False)
-        axis.tick_params(length=3, pad=2)
-        told = "reward, nearest stored runs"
-        axis.set_ylabel(f"{told} and GRPO", visible=False)
-        self.text(axis, 0.545, 0.44, told, color=INK)
-        (grpo,) = axis.plot([], [], color=LOOKS["grpo"][0], linewidth=1.4)
-        (middle,) = axis.plot([], [], linewidth=1.8)
-        band = axis.fill_between([1, 2], [0, 0], [0, 0], linewidth=0, alpha=0.22)
-        look = {
-            "marker": "o",
-            "markersize": 5,
-            "linewidth": 2.8,
-            "markeredgecolor": "white",
-        }
-        mine = [axis.plot([], [], zorder=5 - i / 10, **look)[0] for i in range(KEPT)]
-        tips = [
-            axis.text(0, 0, "", fontsize=10, weight="bold", va="center") for _ in mine
-        ]
-        self.text(axis, 0.985, 0.44, "GRPO", color=LOOKS["grpo"][0], ha="right")
-        name = self.text(axis, 0.545, 0.39, "")
-        return {
-            "grpo": grpo,
-            "middle": middle,
-            "band": band,
-            "mine": mine,
-            "tips": tips,
-            "name": name,
-        }
+        axis.spines[:].set_visible(False)
+        return bars, marks, texts
+
+    def survival(self, axis) -> None:
+        axis.set(xscale="log", xlim=(0.95, 31), ylim=(-0.03, 1.3), yticks=(0, 1))
+        draw.plain_ticks(axis.xaxis, (1, 2, 3, 6, 12, 30))
+        axis.set(title="reward of the nearest stored runs", xlabel="rollout")
+        axis.grid(False)
+        (self.grpo,) = axis.plot([], [], color=LOOKS["grpo"][0], linewidth=1.4)
+        (self.middle,) = axis.plot([], [], linewidth=1.8)
+        self.band = axis.fill_between([1, 2], [0, 0], linewidth=0, alpha=0.22)
+        look = {"marker": "o", "markersize": 5, "lw": 2.8, "markeredgecolor": "white"}
+        self.mine = [axis.plot([], [], zorder=5 - i / 10, **look)[0] for i in range(3)]
+        look = {"fontsize": 10.5, "va": "center"}
+        self.tips = [axis.text(0, 0, "", weight="bold", **look) for _ in self.mine]
+        axis.text(30, 1.17, "GRPO", color=LOOKS["grpo"][0], ha="right", **look)
+        self.name = axis.text(1, 1.17, "", **look)
 
     def chosen(self, gate: str, tau_pos: float, tau_neg: float) -> Gate:
         """The gate that the controls ask for."""
@@ -369,10 +294,10 @@ class Picture:
                 of = (tokens.push[k] >= low) & (tokens.push[k] < high) & tokens.seen
                 dots.set_data(tokens.x[k][of], 0.5 + tokens.lift[of] / 0.16)
                 moved, low = [*moved, dots], high
-        for i, bar in enumerate(self.bars):
-            for mark, share in zip(bar["marks"], self.known[k]):
+        for i, marks in enumerate(self.marks):
+            for mark, share in zip(marks, self.known[k]):
                 mark.set_xdata([share[i]] * 2)
-            moved += bar["marks"]
+            moved += marks
         return moved
 
     def good(self, tau_pos: float, gate: str) -> list:
@@ -395,13 +320,11 @@ class Picture:
         """What this gate keeps, and its name."""
         gate = self.chosen(gate, tau_pos, tau_neg)
         shares = kept(self.tokens, k, [one.of(gate, k)[1] for one in self.tokens])
-        moved = []
-        for bar, share in zip(self.bars, shares):
-            bar["fill"].set(width=0 if math.isnan(share) else share)
-            bar["text"].set(text=percent(share))
-            moved += [bar["fill"], bar["text"]]
-        self.title.set_text(finding(gate, shares))
-        return [*moved, self.title]
+        for bar, text, share in zip(self.bars, self.shares, shares):
+            bar.set(width=0 if math.isnan(share) else share)
+            text.set(text=percent(share))
+        title = draw.say(self.figure, finding(gate, shares))
+        return [*self.bars, *self.shares, title]
 
     def known_gates(self, k: int) -> list[list[float]]:
         """What GRPO's clip and SAPO as published keep after k updates."""
@@ -411,31 +334,25 @@ class Picture:
         ]
 
     def runs(self, tau_pos: float, tau_neg: float, gate: str) -> list:
-        """The gate's name, the nearest stored runs, and the reader's own."""
-        gate = self.chosen(gate, tau_pos, tau_neg)
-        self.name.set(text=str(gate))
-        arm = nearest(gate)
+        """The nearest stored runs, and the reader's own."""
+        arm = nearest(self.chosen(gate, tau_pos, tau_neg))
         setting, stored = STORED[arm]
         count, (middle, low, high) = rewards(arm, setting)
         x = list(draw.steps(middle))
         colour, dash = stored.look if stored.known else (FREE[0], "-")
-        parts = self.curves
-        parts["grpo"].set_data(x, rewards("GRPO", setting)[1][0])
-        parts["middle"].set(data=(x, middle), color=colour, linestyle=dash)
-        parts["band"].set_verts([[*zip(x, low), *zip(x[::-1], high[::-1])]])
-        parts["band"].set_facecolor(colour)
+        self.grpo.set_data(x, rewards("GRPO", setting)[1][0])
+        self.middle.set(data=(x, middle), color=colour, linestyle=dash)
+        self.band.set_verts([[*zip(x, low), *zip(x[::-1], high[::-1])]])
+        self.band.set_facecolor(colour)
         rate = "" if setting == "hard" else f", {setting} rate"
-        parts["name"].set(text=f"{stored}, n = {count}{rate}", color=colour)
-        for i, (line, tip) in enumerate(zip(parts["mine"], parts["tips"])):
-            line.set_data([], [])
-            tip.set_text("")
-            if i < len(self.trained) and (values := self.trained[-1 - i][1]):
-                mine = self.trained[-1 - i][0]
-                line.set(data=([*draw.steps(values)], values), color=mine.look[0])
-                tip.set(text=f" {mine}", color=mine.look[0])
-                tip.set_position((len(values) * 1.04, values[-1]))
-        moved = [parts[name] for name in ("band", "grpo", "middle", "name")]
-        return [self.name, *moved, *parts["mine"], *parts["tips"]]
+        self.name.set(text=f"{stored}, n = {count}{rate}", color=colour)
+        newest = [*reversed(self.trained), *[(stored, [])] * len(self.mine)]
+        for line, tip, (mine, values) in zip(self.mine, self.tips, newest):
+            line.set(data=(draw.steps(values), values), color=mine.look[0])
+            tip.set(text=f" {mine}" if values else "", color=mine.look[0])
+            tip.set_position((len(values) * 1.04, values[-1] if values else 0))
+        moved = [self.band, self.grpo, self.middle, self.name]
+        return [*moved, *self.mine, *self.tips]
 
 
 def first_rollouts(gate: Gate, seed: int, hook: Callable) -> list[float]:
@@ -443,29 +360,19 @@ def first_rollouts(gate: Gate, seed: int, hook: Callable) -> list[float]:
 
     `hook(run, step)` is called after each. Raises what ends the run early.
     """
+    method, settings = gate.method()
     config = replace(
         grid.settings(grid.STALE["hard"]),
         rollouts=ROLLOUTS,
         eval_every=ROLLOUTS,
         eval_problems=32,  # nobody looks at this accuracy
         seed=seed,
+        hyperparameters=settings,
     )
-    method, settings = gate.method()
-    if settings:
-        config = replace(config, hyperparameters=settings)
-    model, tokenizer, _ = warm_start()
-    history = train(
-        method,
-        config=config,
-        model=model,
-        tokenizer=tokenizer,
-        hooks=[hook],
-        progress=False,
-    )
+    history = train(method, config=config, hooks=[hook], progress=False)
     if history.ended is not None:
-        raise RuntimeError(
-            f"the run ended after {len(history)} rollouts: {history.ended}"
-        )
+        told = f"the run ended after {len(history)} rollouts: {history.ended}"
+        raise RuntimeError(told)
     return list(history["reward"])
 
 
@@ -475,15 +382,16 @@ class Play(explorer.Explorer):
     def __init__(self, picture: Picture):
         self.picture = picture
         label = f"train {ROLLOUTS} rollouts with this gate"
-        self.train = widgets.Button(
-            description=label, button_style="primary", layout=explorer.WIDE
-        )
+        self.train = widgets.Button(description=label, layout=explorer.WIDE)
+        self.train.button_style = "primary"
         self.train.on_click(lambda _: self.run())
         self.status = widgets.HTML(layout=explorer.WIDE)
         self.say("K = 16, learning rate 6e-4. It takes about ten seconds.")
         own = picture.own
         gates = (*GATES, own.kind) if own else GATES
         every = [(f"{tau:g}", tau) for tau in TAUS]
+        published = {"tau_pos": 1.0, "tau_neg": 1.05, "gate": "SAPO"}
+        narrow = {"tau_pos": 8.8, "tau_neg": 8.8}
         super().__init__(
             picture.figure,
             picture.moves,
@@ -494,9 +402,9 @@ class Play(explorer.Explorer):
                 "k": explorer.stops("updates taken, k", TAKEN, 16),
             },
             {
-                "paper (1.0, 1.05)": preset(1.0, 1.05),
-                "half closed at 0.2 (8.8)": preset(8.8, 8.8),
-                "one-sided 8.8": preset(8.8, 8.8, "one-sided"),
+                "paper (1.0, 1.05)": published,
+                "half closed at 0.2 (8.8)": {**narrow, "gate": "SAPO"},
+                "one-sided 8.8": {**narrow, "gate": "one-sided"},
             },
             below=[self.train, self.status],
             prediction=stakes.Prediction(
@@ -505,7 +413,7 @@ class Play(explorer.Explorer):
                 ("almost nothing", "about a third", "almost all of it"),
                 "about a third",
                 "Its gate depends on how far a ratio is from 1, not on the direction. "
-                "What moved on has gone a little further here.",
+                "The tokens that moved on have gone a little further here.",
             ),
         )
         self.controls["gate"].observe(lambda _: self.locked(False), names="value")
@@ -520,9 +428,8 @@ class Play(explorer.Explorer):
 
         def show(run, step: int) -> None:
             values.append(run.history.rows[-1]["reward"])
-            self.say(
-                f"{gate}: rollout {step + 1} of {ROLLOUTS}, reward {values[-1]:.2f}"
-            )
+            told = f"{gate}: rollout {step + 1} of {ROLLOUTS}"
+            self.say(f"{told}, reward {values[-1]:.2f}")
             self.redraw()
 
         self.locked(True)
@@ -555,10 +462,6 @@ class Play(explorer.Explorer):
             self.controls[side].disabled = busy or bool(own)
 
 
-def preset(tau_pos: float, tau_neg: float, gate: str = "SAPO") -> dict:
-    return {"tau_pos": tau_pos, "tau_neg": tau_neg, "gate": gate}
-
-
 def sapo_explorer(gate: Callable | Algorithm | None = None) -> Play:
     """Gates over a stale rollout, what they keep of it, and rewards of such runs.
 
@@ -566,17 +469,13 @@ def sapo_explorer(gate: Callable | Algorithm | None = None) -> Play:
     It can be chosen next to SAPO's, and is chosen at first. Raises `UserError` if it is
     no gate.
     """
-    return Play(Picture(None if gate is None else yours(gate)))
-
-
-def yours(gate: Callable | Algorithm) -> Gate:
-    """A reader's gate under its own name."""
+    if gate is None:
+        return Play(Picture())
     if not isinstance(gate, Algorithm):
         if not callable(gate):
-            raise UserError(
-                f"gate must be a function of (r, advantages), got {shown(gate)}"
-            )
+            told = f"gate must be a function of (r, advantages), got {shown(gate)}"
+            raise UserError(told)
         name = getattr(gate, "__name__", "yours")
         gate = from_gate(gate, "yours" if name == "<lambda>" else name)
     kind = f"{gate.name} (yours)" if gate.name in GATES else gate.name
-    return Gate(kind, 1.0, 1.0, gate)
+    return Play(Picture(Gate(kind, 1.0, 1.0, gate)))

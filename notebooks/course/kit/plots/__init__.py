@@ -1,8 +1,7 @@
 """Figures: a function takes data and returns a `Figure`.
 
-It computes nothing that a reader would want to check. `style` holds the colours,
-`primitives` what is drawn again and again, `shared` the figures of several chapters;
-the other modules hold what is drawn once, one per chapter.
+It computes nothing that a reader might want to check. `style` holds the colours,
+`primitives` the elements that recur, and `shared` the figures of several chapters.
 """
 
 import io
@@ -15,7 +14,12 @@ from IPython.display import Image, display
 from matplotlib.figure import Figure
 
 from course.kit.plots import normalisers, stored, tokens  # noqa: F401
-from course.kit.plots.shared import PANELS, curves, training  # noqa: F401
+from course.kit.plots.shared import (  # noqa: F401
+    PANELS,
+    by_rollout,
+    curves,
+    training,
+)
 from course.kit.plots.words import words
 
 
@@ -30,8 +34,8 @@ def folder() -> Path:
 def show(figure: Figure, name: str = "") -> None:
     """Show a figure with its words.
 
-    One that has a name is also written to `$REFIMPL_FIGURES`, if that is set: a
-    reader's run leaves the committed figures alone.
+    A named figure is also written to `$REFIMPL_FIGURES` if that is set, so a reader's
+    run leaves the committed figures alone.
     """
     width = round(figure.get_figwidth() * figure.dpi)
     picture = png(figure)
