@@ -1,10 +1,4 @@
-"""`python -m experiments evidence plan | run | ledger | check | repeat`.
-
-    plan     print which runs are missing, and how long they will take here
-    run      make them; it may be killed, and goes on where it stopped
-    ledger   compute all verdicts from the stored rows
-    check    compare the stored ledger with what the rows give
-    repeat   make ten stored runs again, drawn by chance, and print the differences
+"""The runs of all claims and studies, and the ledger of verdicts that they give.
 
 The first runs are in the store NAME (see `store`), those of claims that were run later
 in NAME.CLAIM, and the ledger is in NAME.ledger.csv.

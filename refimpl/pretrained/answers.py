@@ -45,7 +45,7 @@ def extracted(completion: str, answer: Any, how: Extract = "whole") -> str:
     (text, is_marked), reference = notation.final(text), str(answer).strip()
     if not is_marked and "\n" not in reference:
         text = notation.affirmed(text, reference)
-    if notation.is_number(reference):
+    if notation.NUMBER.fullmatch(reference):
         numbers = notation.numbers(text, reference)
         return numbers[-1] if numbers else ""
     lines = [line for line in text.splitlines() if not line.strip().startswith("```")]
@@ -95,7 +95,7 @@ def contains_answer(
 
 def _contains(text: str, right: str) -> bool:
     text = text[-judge.MAX_ANSWER_CHECKED :]
-    if notation.is_number(right):
+    if notation.NUMBER.fullmatch(right):
         return _value(right) in map(_value, notation.numbers(text, right))
     return bool(right) and right in text
 

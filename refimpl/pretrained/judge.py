@@ -7,6 +7,7 @@ Therefore `scorer.py` scores each answer in a fork that refuses to compile a mod
 text. The fork ends at an answer that takes too long, and a new one takes its place.
 """
 
+import atexit
 import contextlib
 import json
 import os
@@ -31,8 +32,7 @@ failed: Counter[tuple[str, str]] = Counter()
 'evaluated')."""
 
 _open: dict[tuple[int, str], subprocess.Popen] = {}
-"""The scoring processes, by this process (a fork of it starts its own) and package.
-Each ends when its input does, which is at the latest when this process ends."""
+"""The scoring processes, by this process (a fork of it starts its own) and package."""
 _lock = threading.Lock()
 
 
@@ -121,3 +121,10 @@ def _started(package: str) -> Any:
 def _end(process: subprocess.Popen) -> None:
     process.kill()
     process.communicate()
+
+
+@atexit.register
+def close() -> None:
+    """End the scoring processes of this process; the next answer starts a new one."""
+    for key in [key for key in _open if key[0] == os.getpid()]:
+        _end(_open.pop(key))

@@ -17,7 +17,8 @@ NUMBER = re.compile(
     re.ASCII,
 )
 QUOTIENT = re.compile(
-    rf"(?:\d+ (?=\d+/\d))?{NUMBER.pattern}(?:\s*/\s*{NUMBER.pattern})?(?:\s?\\?%)?",
+    rf"(?:\d+ (?=\d+/\d))?{NUMBER.pattern}(?:\s*(?:/|or|to)\s*{NUMBER.pattern})?"
+    r"(?:\s?\\?%)?",
     re.ASCII,
 )
 _DASHES = str.maketrans("\N{MINUS SIGN}\N{EN DASH}", "--")
@@ -45,10 +46,14 @@ LEAD = re.compile(
     r"(?:\b(?:is|are|be|equals)\b|t's\b|:)[\s*]*|(?<![<>!=])=(?!=)|\b(?=option )", re.I
 )
 _CLAUSE = re.compile(
-    r"([.,;:!?](?=\s)|\b(?:but|so|thus|hence|therefore|and(?=\s+not\b))\b)", re.I
+    r"([.,;:!?](?=\s)|\b(?:but|so|thus|hence|therefore|and(?=\s+not\b))\b"
+    r"|\s(?=because\b))",
+    re.I,
 )
 _DENIES = re.compile(
-    r"(?<!\\)\b(?:not|never|neither|nor|cannot)\b(?!.*(?:\bis\b|=))|n['’]t\b", re.I
+    r"(?<!\\)\b(?:not|never|neither|nor|cannot)\b(?!.*(?:\bis\b|=))|n['’]t\b"
+    r"|\bis (?:wrong|incorrect)\b",
+    re.I,
 )
 _HAN = "[\u3040-\u30ff\u4e00-\u9fff]+"
 _CHINESE = {
@@ -206,6 +211,7 @@ _TYPED = (
     (re.compile(r"\\sqrt ?\(([^()]*)\)"), r"\\sqrt{\1}"),
     (re.compile(r"\s*(?:,|;|\\text\{)?\s*\b(?:and|or)\b\s*\}?\s*"), ", "),
     (re.compile(r"\b(?:either|between)\b", re.I), ""),
+    (re.compile(r"(?<=\d) x (?=\d)"), r"\\times "),
 )
 _SYMBOL = "(?:[kcmdµμ]?(?:m|g|s|l|L|J|W|N|Pa|mol)|h|hr|min|ft|in|mi|yd|lb)"
 _MEASURE = re.compile(  # 60 km/h, 10 m/s², 5 cm^2, 12m², 30°C; 5m^2 may be a formula
@@ -220,11 +226,6 @@ _OPERATOR = re.compile(
     r"|\A[\s,.:;(){}\[\]]*\d[\s,.:;(){}\[\]\d]*\Z",
     re.S,
 )
-
-
-def is_number(text: str) -> bool:
-    """True if the text is one number and nothing else."""
-    return NUMBER.fullmatch(text) is not None
 
 
 def numbers(text: str, like: str) -> list[str]:

@@ -8,6 +8,7 @@ from torch.testing import assert_close
 
 import refimpl as rl
 from course.distillation import distil
+from experiments import store
 from refimpl import TrainConfig
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
@@ -126,11 +127,11 @@ def test_a_hint_is_the_answer_to_the_prompt_that_it_stands_in(monkeypatch):
 
 def test_stored_runs_say_where_they_come_from():
     """And begin from weights that lie in the clone."""
-    have = distil.store.done(distil.RUNS.path)
+    have = store.done(distil.RUNS.path)
     jobs = [*distil.RUNS.jobs()]
     toy = [job for job in jobs if job["group"] != "smollm2"]  # may not be fetched
     assert {distil.RUNS.key(job) for job in toy} < have and len(have) == len(jobs)
-    runs, _ = distil.store.read(distil.RUNS.path)
+    runs, _ = store.read(distil.RUNS.path)
     assert runs[["commit", "processor", "torch", "date"]].notna().all(axis=None)
     assert (runs["weights"] == runs["begins"]).all()
     for group in ("toy", "worlds"):

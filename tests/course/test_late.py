@@ -11,6 +11,7 @@ import refimpl as rl
 from course.kit import misreading
 from course.late_sampler import figures as pictures
 from course.late_sampler import late
+from experiments import store
 from refimpl import ALGORITHMS
 from refimpl.rollout import Batch
 from tests.worlds import TOKENIZER, random_model
@@ -56,7 +57,7 @@ def test_a_control_leaves_out_bad_answers_alone_and_as_many_as_it_should():
 def test_all_that_was_planned_is_stored_and_nothing_else():
     """By name: settings, weights and what the methods answer are those of today."""
     named = {late.RUNS.key(job) for job in late.RUNS.jobs()}
-    assert late.store.done(late.RUNS.path) == named
+    assert store.done(late.RUNS.path) == named
 
 
 def test_the_clip_against_the_sampler_keeps_what_has_a_gradient():

@@ -281,8 +281,7 @@ def scored_by(tmp_path, monkeypatch):
         patch.setattr(judge, "_open", {})  # the others' process is left alone
         patch.syspath_prepend(tmp_path)
         yield scores
-        for one in judge._open.values():
-            judge._end(one)
+        judge.close()
 
 
 @pytest.mark.parametrize(
@@ -420,7 +419,6 @@ def test_one_process_is_kept_and_a_script_without_a_main_guard_may_score(tmp_pat
     done = subprocess.run(run, capture_output=True, text=True, timeout=120)
     paid, first, unpaid, pid = done.stdout.split()
     assert (paid, unpaid, first) == ("1.0", "0.0", pid)
-    time.sleep(1)  # until it has seen the end of its input
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid), 0)
 

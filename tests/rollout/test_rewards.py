@@ -1,5 +1,6 @@
 """A reward function is somebody else's code: it is called plainly and not trusted."""
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -45,6 +46,8 @@ def test_every_kind_of_number_becomes_a_plain_float(numbers):
     rewards = call(lambda **_: numbers)
     assert rewards == [1.0, 0.5]
     assert {type(r) for r in rewards} == {float}
+    part = score(lambda **_: [None, 1], PROMPTS, COMPLETIONS, {}, component="half")
+    assert math.isnan(part[0]) and part[1] == 1  # it need not apply to every answer
 
 
 def test_an_error_inside_the_function_is_named_and_kept_as_the_cause():

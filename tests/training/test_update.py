@@ -39,6 +39,7 @@ def dealt(monkeypatch):
 
     def spy(run, mini, meter):
         assert mini.token_count == mini.mask.sum()
+        assert mini.response_count == len(mini)
         groups.append(mini.rollout.group.tolist())
         return update(run, mini, meter)
 

@@ -1,14 +1,11 @@
-"""Figures of chapter 19: λ by length, and one answer per prompt against a group."""
-
-from collections.abc import Mapping, Sequence
+"""The explorer of chapter 19: λ by length."""
 
 import matplotlib.pyplot as plt
 import torch
-from matplotlib.figure import Figure
 
 from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
-from course.kit.plots.style import FREE, GREY, looks_of
+from course.kit.plots.style import FREE, GREY
 
 
 def lambda_explorer() -> explorer.Explorer:
@@ -70,18 +67,3 @@ def lambda_explorer() -> explorer.Explorer:
             "(1 − 1/(α l)) to the power of l − 1 tends to e^(−1/α), which is 0.51.",
         ),
     )
-
-
-def training(
-    runs: Mapping[str, Sequence], title: str, columns: Sequence[tuple[str, str]]
-) -> Figure:
-    """Histories by arm: a panel for each (column, heading)."""
-    figure, axes = draw.panel_grid(len(columns), (8, 3.7))
-    for axis, (column, heading) in zip(axes, columns):
-        shown = {label: hs for label, hs in runs.items() if column in hs[0].columns}
-        for (label, hs), (colour, dash) in zip(runs.items(), looks_of(runs)):
-            if label in shown:
-                draw.strands(axis, [h[column] for h in hs], colour, label, dash)
-        draw.rollout_axis(axis)
-        axis.set_title(heading, fontsize=11.5)
-    return draw.heading(figure, axes[0], title)

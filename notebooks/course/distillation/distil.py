@@ -22,7 +22,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 import refimpl as rl
-from experiments import store
 from experiments.experiment import Experiment, Job
 from refimpl.algorithms import ALGORITHMS
 from refimpl.rollout import Rollout, pad_columns
@@ -192,13 +191,11 @@ def asked(tokenizer, rollout: Rollout, prompts: list[str]) -> Rollout:
 def curve(history: rl.History) -> dict[str, list]:
     """Columns that are stored of a run, by rollout."""
     size = history.rows[0]["num_samples"]
-    tokens = [length * size for length in history["completions/mean_length"]]
-    kl = history["teacher_kl"] if "teacher_kl" in history.rows[0] else None
     return {
-        "tokens": [round(x) for x in tokens],
-        "reward": [round(x, 4) for x in history["reward"]],
-        "accuracy": [None if x != x else round(x, 4) for x in history["accuracy"]],
-        "kl": kl and [round(x, 5) for x in kl],
+        "tokens": [length * size for length in history["completions/mean_length"]],
+        "reward": history["reward"],
+        "accuracy": [None if x != x else x for x in history["accuracy"]],
+        "kl": history["teacher_kl"] if "teacher_kl" in history.columns else None,
     }
 
 
@@ -243,19 +240,13 @@ def teaching(rollouts: int) -> rl.TrainConfig:
 
 def best(start, tokenizer, task=None, rollouts: int = 60, **given) -> rl.History:
     """Train a teacher with GRPO on a task, from a start."""
-    config = teaching(rollouts)
-    given |= {"model": start, "tokenizer": tokenizer, "task": task, "progress": False}
-    return rl.train("grpo", config=config, **given)
-
-
-def without_hyperparameters(config: rl.TrainConfig) -> rl.TrainConfig:
-    """The config without REINFORCE's hyperparameters."""
-    return replace(config, hyperparameters={})
+    given |= {"model": start, "tokenizer": tokenizer, "task": task}
+    return rewarded(teaching(rollouts), **given)
 
 
 def rewarded(config, **given) -> rl.History:
     """GRPO with the same rollouts and learning rate."""
-    config = without_hyperparameters(config)
+    config = replace(config, hyperparameters={})
     return rl.train("grpo", config=config, progress=False, **given)
 
 
@@ -313,7 +304,7 @@ class Distil(Experiment):
                 config = replace(config, seed=1000, **many)
         elif arm not in LEARNERS:
             config = teaching(60 if group == "toy" else 40)
-        return config if arm in STUDENTS else without_hyperparameters(config)
+        return config if arm in STUDENTS else replace(config, hyperparameters={})
 
     def method(self, job):
         return ALGORITHMS["reinforce" if job["arm"] in STUDENTS else "grpo"]
@@ -415,15 +406,13 @@ def rows(made: Mapping[str, Any]) -> list[dict[str, Any]]:
 @functools.cache
 def read() -> dict[str, list[dict[str, Any]]]:
     """The stored runs, by arm: curves, and ends in both worlds."""
-    runs, table = store.read(RUNS.path)
-    by_run, found = dict(iter(table.groupby("run"))), defaultdict(list)
-    for line in runs.sort_values("seed", kind="stable").itertuples():
-        of, run = by_run[line.run], {"seed": line.seed}
-        for name in CURVES:
-            if (known := of[name].notna()).any():
-                run[name] = of[name].astype(object).where(known, None).tolist()
-        run |= {n: of[n].iloc[-1] for n in ENDS_IN if of[n].notna().any()}
-        found[f"{line.group}: {line.arm}"].append(run)
+    table, found = RUNS.table("group", "arm", "seed"), defaultdict(list)
+    for (group, arm, _), rows in table.groupby(["group", "arm", "seed"]):
+        known = rows.dropna(axis="columns", how="all")
+        plain = known.astype(object).where(known.notna(), None).to_dict("list")
+        run = {name: plain[name] for name in CURVES if name in plain}
+        run |= {name: plain[name][-1] for name in ENDS_IN if name in plain}
+        found[f"{group}: {arm}"].append(run)
     return dict(found)
 
 

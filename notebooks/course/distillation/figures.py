@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from course.distillation import distil
 from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
+from course.kit.plots.stored import accuracies
 from course.kit.plots.style import BAD, BLACK, COLOURS, FREE, GOOD, GREY, INK, PAPER
 
 LOOKS = {"distilled": (FREE[0], "-"), "RL": (COLOURS["grpo"], "--")}
@@ -58,12 +59,11 @@ def learning(
 
 def two_worlds(rows: Mapping[str, Sequence[Mapping]], title: str) -> Figure:
     """Held-out accuracy in each world: a row per student or teacher."""
-    figure, axes = draw.panel_grid(2, (8, 3.8), sharey=True)
-    for axis, (key, name) in zip(axes, (("sums", "sums"), ("rows", "rows to sort"))):
-        found = {label: [run[key] for run in runs] for label, runs in rows.items()}
-        draw.dots(axis, found, [FREE[1]] * 3 + [FREE[0]] * (len(rows) - 3))
-        axis.set(xlim=(-0.02, 1.02), xlabel="held-out accuracy", title=name)
-    return draw.finding(figure, title)
+    found = {
+        name: {label: [run[key] for run in runs] for label, runs in rows.items()}
+        for key, name in (("sums", "sums"), ("rows", "rows to sort"))
+    }
+    return accuracies(found, title=title)
 
 
 def blind(
@@ -83,16 +83,6 @@ def blind(
     axes[0].text(5.6, 0.55, "never\ntrained", color=INK)
     told = "1 run; 128 held-out problems per number of terms"
     return draw.caption(draw.finding(figure, title), told)
-
-
-def penalties(runs: Mapping[str, Sequence[float]], title: str) -> Figure:
-    """Exercise 17.4: the KL to the teacher by rollout, with either penalty."""
-    figure, axes = draw.panel_grid(1, (8, 3.0))
-    for (label, kl), (colour, dash) in zip(runs.items(), ((FREE[0], "-"), (INK, "--"))):
-        draw.line(axes[0], draw.steps(kl), kl, colour, dash, label)
-    axes[0].set(ylabel="KL to the teacher, nats", ylim=(0, None))
-    draw.rollout_axis(axes[0])
-    return draw.caption(draw.heading(figure, axes[0], title), "1 run each")
 
 
 def of_tokens(texts: Sequence[Sequence[str]], values, title: str) -> Figure:

@@ -11,7 +11,6 @@ from course.kit.plots import primitives as draw
 from course.kit.plots.style import (
     BAD,
     COLOURS,
-    DASHES,
     FREE,
     GOOD,
     GREY,
@@ -80,21 +79,6 @@ def dead_groups(
     axes[0].set_ylabel("share of groups")
     draw.heading(figure, axes[0], title)
     return draw.caption(figure, note)
-
-
-def loss_and_reward(named: Mapping[str, History], title: str) -> Figure:
-    """The logged loss of several runs and their reward, as long as all of them go."""
-    panels = (("loss", "logged loss"), ("reward", "reward (training)"))
-    figure, axes = draw.panel_grid(2, (8, 3.6))
-    common = min(map(len, named.values()))
-    runs = {
-        label: [History(history.algorithm, history.rows[:common])]
-        for label, history in named.items()
-    }
-    looks = [(shade, dash) for shade, dash in zip(FREE, DASHES)]
-    draw.metric_panels(axes, runs, panels, looks, from_zero=False)
-    axes[1].set_ylim(0, 1)
-    return draw.heading(figure, axes[0], title)
 
 
 def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer:

@@ -5,7 +5,6 @@ the store `figures/data/late` does not hold yet.
 """
 
 import functools
-from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,6 @@ import torch
 import tyro
 
 import refimpl as rl
-from experiments import store
 from experiments.effects import verdict
 from experiments.experiment import Experiment, trained
 from experiments.grid import TEN, nested
@@ -112,26 +110,17 @@ def dropping(method: Algorithm, seed: int) -> Algorithm:
 
 
 @functools.cache
-def stored() -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
-    """The runs, and the rows of each."""
-    runs, rows = store.read(RUNS.path)
-    return runs, dict(iter(rows.groupby("run")))
-
-
-def rows_of_runs(method: str, rule: str) -> dict[int, pd.DataFrame]:
-    """The rows of a method's runs under a rule, by start."""
-    runs, rows = stored()
-    chosen = runs[(runs["method"] == method) & (runs["rule"] == rule)]
-    return {int(line.start): rows[line.run] for line in chosen.itertuples()}
+def stored() -> pd.DataFrame:
+    """All rows, with the method, rule and start of their runs."""
+    return RUNS.table("method", "rule", "start")
 
 
 def accuracy(method: str) -> dict[str, dict[int, float]]:
     """Held-out accuracy, the mean of the last five evaluations, by rule and start."""
-    found: dict[str, dict[int, float]] = defaultdict(dict)
-    for rule in (*RULES, TWO):
-        for start, rows in rows_of_runs(method, rule).items():
-            found[rule][start] = rows["accuracy"].dropna().tail(5).mean()
-    return found
+    known = stored().query("method == @method").dropna(subset="accuracy")
+    last = known.groupby(["rule", "start"]).tail(5)
+    means = last.groupby(["rule", "start"])["accuracy"].mean()
+    return {r: means[r].to_dict() for r in (*RULES, TWO) if r in means.index}
 
 
 def against(method: str, rule: str, other: str = "none") -> Estimate:
@@ -150,9 +139,9 @@ def verdict_word(made: Estimate) -> str:
 
 def share(method: str, rule: str, name: str) -> float | None:
     """The mean of one of `SHARES` over starts and rollouts."""
-    means = [rows[SHARES[name]].mean() for rows in rows_of_runs(method, rule).values()]
-    known = [x for x in means if x == x]
-    return sum(known) / len(known) if known else None
+    own = stored().query("method == @method and rule == @rule")
+    mean = own.groupby("run")[SHARES[name]].mean().mean()
+    return mean if mean == mean else None
 
 
 Shares = tuple[float, float, float]

@@ -15,11 +15,10 @@ from course.kit.plots import primitives as draw
 from course.kit.plots import style, tokens
 from course.kit.plots.style import BAD, FREE, GOOD, GREY, INK
 from course.one_surrogate.inspector import step_explorer  # noqa: F401
-from course.sapo.figures import PARTS
+from course.sapo.figures import left
 from experiments.arms import one_sided
 from refimpl.algorithms import ALGORITHMS, Algorithm, from_gate
 from refimpl.curves import Curve, curve
-from refimpl.history import History
 
 MEAN = FREE[1]
 """Two gates and their mean."""
@@ -77,23 +76,7 @@ def two_tokens(z, gate, pairs, tau: float, title: str) -> Figure:
 
 def left_of_it(shares: Mapping[str, Mapping[str, float]], title: str) -> Figure:
     """The mean gate of the tokens that moved on, and of those that come back."""
-    figure, axis = plt.subplots(figsize=(8, 0.45 * len(shares) + 1.6))
-    for part, offset in (("moving on", -0.2), ("coming back", 0.2)):
-        rows = [row + offset for row in range(len(shares))]
-        values = [by_part[part] for by_part in shares.values()]
-        axis.barh(rows, values, height=0.38, color=PARTS[part], label=part)
-    draw.rule(axis, x=1)
-    draw.row_labels(axis, shares)
-    axis.set_xlabel("mean gate of tokens with |log r| > 0.2  (1: nothing is taken)")
-    return draw.heading(figure, axis, title)
-
-
-def debug(runs: Mapping[str, Sequence[History]], title: str) -> Figure:
-    """Reward and entropy of runs, one of them broken."""
-    panels = (("reward", "reward"), ("entropy", "entropy (nats/token)"))
-    figure, axes = draw.panel_grid(2, (8, 3.2))
-    draw.metric_panels(axes, runs, panels, style.looks_of(runs))
-    return draw.heading(figure, axes[0], title)
+    return left(shares, title, "mean gate of tokens with |log r| > 0.2")
 
 
 def detectable(sd: float, n: int, paired: bool, alpha: float = 0.05) -> float:

@@ -131,7 +131,7 @@ def credit(responses: Sequence[tuple[str, Sequence, Sequence]], title: str) -> F
     axes[0].plot([], [], color=BLACK, label="V before the token")
     axes[0].bar([0], [0], color=GOOD, label=r"$\hat{A}>0$")
     axes[0].bar([0], [0], color=BAD, label=r"$\hat{A}<0$")
-    draw.legend_outside(figure, axes[0], 3, "lower", 11)
+    draw.legend_outside(figure, axes[0], 3, "lower")
     return draw.finding(figure, title)
 
 

@@ -1,29 +1,14 @@
-"""Figures of chapter 13: runs of a pretrained model, and where its bytes are."""
+"""Figures of chapter 13: a broken run, and where the bytes of a model are."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
 
-import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
-from course.kit.plots.style import FREE, looks_of
+from course.kit.plots.style import FREE
 from refimpl.history import History
 from refimpl.pretrained.memory import memory
-
-Runs = Mapping[str, Sequence[Sequence[float]]]
-
-
-def reward(runs: Runs, title: str, name: str = "reward (training)") -> Figure:
-    """A column by rollout: median and range of the runs of every arm."""
-    figure, axis = plt.subplots(figsize=(8, 3.4))
-    for (label, values), (colour, dash) in zip(runs.items(), looks_of(runs)):
-        draw.band(axis, values, colour, label, dash)
-    axis.set(ylabel=name)
-    draw.rollout_axis(axis, 6)
-    draw.legend_beside(axis)
-    return draw.finding(figure, title)
 
 
 def broken(right: History, other: History, title: str) -> Figure:

@@ -7,10 +7,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from course.kit.plots import primitives as draw
+from course.kit.plots.shared import curves
 from course.kit.plots.style import BLACK, FREE, INK, looks_of
 from experiments.statistics import Estimate
 from refimpl.curves import Curve
-from refimpl.history import History
 
 MOVING, RETURNING = FREE[0], FREE[3]
 """Tokens further along the way that Â asks, and tokens that went the other way."""
@@ -18,31 +18,17 @@ PARTS = {"near 1": "#D8D8D4", "moving on": MOVING, "coming back": RETURNING}
 
 
 def gates(named: Mapping[str, Mapping[int, Curve]], title: str) -> Figure:
-    """The gate g (top) and the coefficient c = g r (bottom), for both signs of Â."""
-    shared = {"sharex": True, "sharey": "row", "height_ratios": (3, 4)}
-    figure, axes = plt.subplots(2, 2, figsize=(8, 5.2), **shared)
-    for (upper, lower), (sign, name) in zip(axes.T, draw.SIGNS.items()):
-        for i, (label, look) in enumerate(zip(named, looks_of(named))):
-            one, width = named[label][sign], 4 if i == 0 else 2.2
-            draw.line(upper, one.ratio, one.gate, *look, label, lw=width)
-            draw.line(lower, one.ratio, one.coefficient, *look, label, lw=width)
-        for axis in (upper, lower):
-            draw.rule(axis, x=1)
-            side = (0.02, 1) if sign > 0 else (1, 2.98)  # where a token comes back
-            axis.axvspan(*side, color=RETURNING, alpha=0.16, lw=0)
-        upper.set(title=name, ylim=(-0.04, 1.1))
-        lower.set(xlabel="ratio $r$", xlim=(0, 3))
-    axes[0, 0].set_ylabel("gate $g$")
-    axes[1, 0].set_ylabel("coefficient $c = g\\,r$")
-    draw.heading(figure, axes[0, 0], title, columns=2)
+    """Gate and coefficient; shaded is where a token comes back to 1."""
+    figure = curves(named, title, upper="gate")
+    for i, axis in enumerate(figure.axes):
+        side = (1, 2.98) if i % 2 else (0.02, 1)
+        axis.axvspan(*side, color=RETURNING, alpha=0.16, lw=0)
+        axis.set_xlim(0, 3)
     return draw.caption(figure, "shaded: the side from which a token comes back to 1")
 
 
-def kept(shares: Mapping[str, Mapping[str, float]], rest: float, title: str) -> Figure:
-    """Two bars per gate: the share of the push that it keeps, by where tokens went.
-
-    `rest` is the share of all push that belongs to the tokens near 1.
-    """
+def left(shares: Mapping[str, Mapping[str, float]], title: str, what: str) -> Figure:
+    """Two bars per gate: what it leaves of tokens, by where they went."""
     figure, axis = plt.subplots(figsize=(8, 0.62 * len(shares) + 1.7))
     parts = {"moving on": (MOVING, -0.2), "coming back": (RETURNING, 0.2)}
     for part, (ink, offset) in parts.items():
@@ -54,9 +40,14 @@ def kept(shares: Mapping[str, Mapping[str, float]], rest: float, title: str) -> 
     draw.row_labels(axis, shares)
     axis.tick_params("y", length=0)
     axis.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    axis.set(xlim=(0, 1.08), xlabel="share of the push that the gate keeps")
+    axis.set(xlim=(0, 1.08), xlabel=what)
     axis.grid(axis="y", visible=False)
-    draw.heading(figure, axis, title)
+    return draw.heading(figure, axis, title)
+
+
+def kept(shares: Mapping[str, Mapping[str, float]], rest: float, title: str) -> Figure:
+    """The share of the push that gates keep; `rest` is that of the tokens near 1."""
+    figure = left(shares, title, "share of the push that the gate keeps")
     near = f"left out: tokens within 0.2 of ratio 1, which have {rest:.0%} of all push"
     return draw.caption(figure, near)
 
@@ -120,13 +111,3 @@ def paces(
     draw.heading(figure, axes[0], title)
     told = f"{every[0].starts} warm starts, a run each; band: 95 % interval of the mean"
     return draw.caption(figure, told)
-
-
-def debug(runs: Mapping[str, Sequence[History]], title: str) -> Figure:
-    """Reward, and the norm of the gradient on a log scale."""
-    panels = (("reward", "reward"), ("grad_norm", "norm of the gradient"))
-    figure, axes = draw.panel_grid(2, (8, 3.2))
-    draw.metric_panels(axes, runs, panels, looks_of(runs), from_zero=False)
-    axes[0].set_ylim(0, 1)
-    axes[1].set_yscale("log")
-    return draw.heading(figure, axes[0], title)

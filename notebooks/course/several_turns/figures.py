@@ -1,6 +1,6 @@
-"""Figures of chapter 18: who wrote which token, what a mean divides by, two runs."""
+"""Figures of chapter 18: who wrote which token, and what a mean divides by."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import torch
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
-from course.kit.plots.style import BAD, FREE, GOOD, INK, looks_of
+from course.kit.plots.style import BAD, FREE, GOOD, INK
 from refimpl import normalisers
 
 OWN, TOOL = GOOD, "#D5D9E0"
@@ -29,19 +29,6 @@ def transcript(tokens: Sequence[str], mask: Sequence[float], title: str) -> Figu
     axis.grid(False)
     draw.finding(figure, title)
     return draw.caption(figure, "coloured: written by the policy, grey: by the tool")
-
-
-def rewards(runs: Mapping[str, Sequence[Sequence[float]]], title: str) -> Figure:
-    """Mean reward by rollout for each way to mask; every run a thin line."""
-    figure, axis = plt.subplots(figsize=(8, 3.4))
-    for (label, every), (colour, dash) in zip(runs.items(), looks_of(runs)):
-        draw.strands(axis, every, colour, label, dash)
-    draw.rollout_axis(axis)
-    axis.set(ylim=(0, 1.02), ylabel="reward")
-    axis.legend(loc="lower right")
-    draw.finding(figure, title)
-    counts = sorted({len(every) for every in runs.values()})
-    return draw.caption(figure, f"{counts[0]} runs each; thin: runs, thick: median")
 
 
 def divisor_explorer() -> explorer.Explorer:

@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from course.kit.habits import imitate
-from course.kit.plots import primitives as draw
-from course.kit.plots.style import COLOURS, FREE, GREY
+from course.kit.plots.stored import accuracies
 from refimpl import StalenessError, TrainConfig, sample, train
 from refimpl.models import one_thread
 from refimpl.seeds import salted
@@ -93,11 +91,7 @@ class Grades(NamedTuple):
     longer: float  # to 256 held-out sums of six to eight terms
 
 
-PANELS = {
-    "seen": "128 training sums",
-    "new": "new sums, 2–5 terms",
-    "longer": "longer sums, 6–8 terms",
-}
+PANELS = ("128 training sums", "new sums, 2–5 terms", "longer sums, 6–8 terms")
 
 
 def answered(
@@ -129,15 +123,8 @@ def leaves_out(rows: list[dict], texts: list[str]) -> float:
 
 def compared(grades: dict[str, Sequence[Grades]], title: str) -> Figure:
     """One row for each learner and one panel for each kind of problem."""
-    figure, axes = plt.subplots(1, 3, figsize=(8, 3.3), sharey=True)
-    colours = [COLOURS["grpo"] if "GRPO" in name else FREE[1] for name in grades]
-    colours[0] = GREY
-    for axis, (kind, about) in zip(axes, PANELS.items()):
-        rows = {
-            name: [getattr(one, kind) for one in runs] for name, runs in grades.items()
-        }
-        draw.dots(axis, rows, colours)
-        axis.set(xlim=(-0.04, 1.04), xlabel="share right")
-        axis.set_title(about, fontsize=12)
-        axis.grid(axis="y", visible=False)
-    return draw.finding(figure, title)
+    panels = {
+        about: {name: [row[i] for row in rows] for name, rows in grades.items()}
+        for i, about in enumerate(PANELS)
+    }
+    return accuracies(panels, title=title, what="share right")

@@ -1,27 +1,11 @@
-"""Pictures of chapter 00 that its reader plays with: temperature, and a broken run."""
+"""The explorer of chapter 00: habits, answers and the temperature."""
 
 import matplotlib.pyplot as plt
-from matplotlib.figure import Figure
 
 from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
-from course.kit.plots.style import DASHES, FREE, GREY, HABIT_COLOURS, INK
+from course.kit.plots.style import DASHES, GREY, HABIT_COLOURS, INK
 from refimpl.tasks.world import habit
-
-
-def broken_sft(right: list[float], broken: list[float]) -> Figure:
-    """Exercise 0.5: the loss of the same training, right and broken in one line."""
-    figure, axis = plt.subplots(figsize=(8, 2.9))
-    for losses, label, dash, colour in (
-        (right, "right run", "-", FREE[0]),
-        (broken, "broken run", "--", FREE[1]),
-    ):
-        axis.plot(draw.steps(losses), losses, dash, color=colour, label=label)
-    axis.set(xlabel="step", ylabel="loss (nats/token)", ylim=(0, 3.1))
-    axis.legend(loc="upper right")
-    draw.finding(figure, "The broken run's loss is lower. Is it the better model?")
-    return draw.caption(figure, "one run each, the same batches")
-
 
 SHOWN, WIDE, LINES = 7, 26, 2
 """Answers that stand beside the curves, letters in a line of one, and its lines."""

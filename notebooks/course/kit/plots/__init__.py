@@ -14,7 +14,12 @@ from IPython.display import Image, display
 from matplotlib.figure import Figure
 
 from course.kit.plots import normalisers, stored, tokens  # noqa: F401
-from course.kit.plots.shared import PANELS, curves, training  # noqa: F401
+from course.kit.plots.shared import (  # noqa: F401
+    PANELS,
+    by_rollout,
+    curves,
+    training,
+)
 from course.kit.plots.words import words
 
 

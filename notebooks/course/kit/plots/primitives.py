@@ -36,7 +36,7 @@ NARROW = 5.3
 """Inches: a picture, or a panel, of this width stands on a phone in letters that can be
 read."""
 SIGNS = {1: r"$\hat{A} > 0$", -1: r"$\hat{A} < 0$"}
-LOG_METRICS = ("ratio/max_deviation",)
+LOG_METRICS = ("ratio/max_deviation", "grad_norm")
 """Metrics on a log scale: one wild token would flatten the rest."""
 
 Runs = Sequence[Sequence[float]]
@@ -269,7 +269,6 @@ def metric_panels(
     runs: Mapping[str, Sequence[History]],
     metrics: Sequence[tuple[str, str]],
     styles: Styles,
-    from_zero: bool = True,
     ticks: int = 6,
 ) -> None:
     """One panel per (metric, title): its `band` by rollout, for every label's runs."""
@@ -288,7 +287,7 @@ def metric_panels(
             axis.yaxis.set_major_locator(LogLocator(subs=subs, numticks=20))
             axis.yaxis.set_major_formatter("{x:g}")
             axis.yaxis.set_minor_formatter(NullFormatter())
-        elif from_zero:
+        elif axis.dataLim.y0 >= 0:
             axis.set_ylim(bottom=0)
 
 
@@ -345,13 +344,10 @@ def legend_beside(axis, fontsize: float = 11) -> None:
     axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=fontsize)
 
 
-def legend_outside(
-    figure: Figure, axis, columns: int, side="upper", fontsize: float = 11
-) -> None:
+def legend_outside(figure: Figure, axis, columns: int, side="upper") -> None:
     """One legend for all panels, above or below them, from what `axis` shows."""
     shown = axis.get_legend_handles_labels()
-    where = f"outside {side} center"
-    figure.legend(*shown, loc=where, ncols=columns, fontsize=fontsize)
+    figure.legend(*shown, loc=f"outside {side} center", ncols=columns)
 
 
 def heading(figure: Figure, axis, title: str = "", columns: int = 0) -> Figure:

@@ -21,8 +21,10 @@ PANELS = (
 )
 
 
-def curves(named: Mapping[str, Mapping[int, Curve]], title: str = "") -> Figure:
-    """Objective (top) and gradient coefficient c = g r (bottom), for both signs of Â.
+def curves(
+    named: Mapping[str, Mapping[int, Curve]], title: str = "", upper: str = "objective"
+) -> Figure:
+    """Objective or gate (`upper`) over the coefficient c = g r, for both signs of Â.
 
     `named[label][+1]` and `named[label][-1]` are curves for the two signs. Where curves
     coincide, the earlier one is drawn wider and shines through the gaps of the later
@@ -33,13 +35,13 @@ def curves(named: Mapping[str, Mapping[int, Curve]], title: str = "") -> Figure:
         for i, (label, look) in enumerate(zip(named, looks_of(named))):
             one = named[label][sign]
             width = 4.0 if i == 0 and len(named) > 1 else 2.2
-            draw.line(column[0], one.ratio, one.objective, *look, label, lw=width)
+            draw.line(column[0], one.ratio, getattr(one, upper), *look, label, lw=width)
             draw.line(column[1], one.ratio, one.coefficient, *look, label, lw=width)
         for axis in column:
             draw.rule(axis, x=1)
         column[0].set_title(name)
         column[1].set_xlabel(r"ratio $r = \pi_\theta / \pi_{old}$")
-    axes[0, 0].set_ylabel("objective")
+    axes[0, 0].set_ylabel(upper)
     axes[1, 0].set_ylabel("coefficient $c = g\\,r$")
     return draw.heading(figure, axes[0, 0], title)
 
@@ -62,6 +64,20 @@ def training(
         for axis in axes[:-columns]:
             axis.set_xlabel("")
     return draw.heading(figure, axes[0], title)
+
+
+def by_rollout(
+    runs: Mapping[str, draw.Runs], title: str, name: str, x: str = "rollout"
+) -> Figure:
+    """One number by rollout, or by what `x` names: median and range of every arm."""
+    figure, axis = plt.subplots(figsize=(8, 3.4))
+    for (label, values), look in zip(runs.items(), looks_of(runs)):
+        draw.band(axis, values, look[0], label, look[1])
+    draw.rollout_axis(axis)
+    axis.set(ylabel=name, xlabel=x)
+    if axis.dataLim.y0 >= 0:
+        axis.set_ylim(bottom=0)
+    return draw.heading(figure, axis, title)
 
 
 def pairs_by_start(axis, by_start: Mapping[int, Sequence[float]]) -> None:

@@ -9,22 +9,21 @@ from course.kit.plots.style import BLACK, INK, looks_of
 
 
 def accuracies(
-    settings: dict[str, dict[str, Sequence[float]]],
+    settings: Mapping[str, Mapping[str, Sequence[float]]],
     start: float | None = None,
     title: str = "",
+    what: str = "held-out accuracy",
 ) -> Figure:
     """Final accuracy of every seed: one panel per setting, one row per arm."""
-    height = 0.36 * max(map(len, settings.values())) + (1.8 if title else 1.4)
-    figure, axes = draw.panel_grid(len(settings), (8, height))
+    height = 0.36 * max(map(len, settings.values())) + 1.8
+    figure, axes = draw.panel_grid(len(settings), (8, height), sharey=True)
     for axis, (setting, runs) in zip(axes, settings.items()):
         draw.dots(axis, runs, [shade for shade, _ in looks_of(runs)])
-        axis.set(xlim=(-0.02, 1.02), xlabel="held-out accuracy", title=setting)
+        axis.set(xlim=(-0.02, 1.02), xlabel=what, title=setting)
         if start is not None:
             draw.rule(axis, x=start, colour=INK, dash="--", width=1.2)
             axis.text(start + 0.01, len(runs) - 1.5, "start", va="center")
-    if title:
-        draw.finding(figure, title)
-    return figure
+    return draw.finding(figure, title)
 
 
 def panels(
