@@ -8,6 +8,7 @@ import torch
 OF_RESPONSES = "mask / (len(mask) * mask.sum(1, keepdim=True))"
 OF_TOKENS = "mask / mask.sum()"
 _PADDING = "Padding counts. Multiply by the mask before you add up."
+_SUMMED = "Padding counts in your sum, though not in its divisor. Multiply by the mask."
 
 MISTAKES = (
     (
@@ -51,6 +52,7 @@ MISTAKES = (
         *(OF_RESPONSES, "mask / mask.numel()"),
     ),
     (_PADDING, OF_RESPONSES, "1 / mask.numel()"),
+    (_SUMMED, OF_RESPONSES, OF_RESPONSES.replace("mask /", "1 /")),
     (
         "Each response has its mean, but you add the responses up. Divide by their "
         "number as well.",
@@ -71,6 +73,7 @@ MISTAKES = (
         *(OF_TOKENS, "mask / mask.numel()"),
     ),
     (_PADDING, OF_TOKENS, "1 / mask.numel()"),
+    (_SUMMED, OF_TOKENS, "1 / mask.sum()"),
     (
         "That is the sum. Divide by the number of response tokens, mask.sum().",
         *(OF_TOKENS, "mask"),
