@@ -42,16 +42,16 @@ from refimpl.cli import explanation, parse_settings
 from refimpl.evaluation import mean_at, pass_at, scores
 from refimpl.interop import scored as bridged
 from refimpl.logprobs import values
-from refimpl.models import build, check_pair, make_critic, pick_device
+from refimpl.models import build, check_pair, make_critic
 from refimpl.options import check_fit
 from refimpl.pretrained.loading import load
 from refimpl.pretrained.rewards import Sum
 from refimpl.rewards import overlong_punishment, score
 from refimpl.tasks import (
     Arithmetic,
+    Calculator,
     Sorting,
     make_tokenizer,
-    verify,
 )
 from refimpl.validation import annotations
 from tests.worlds import PROMPTS, SMALL, TOKENIZER, fixed_noise, random_model
@@ -93,17 +93,6 @@ OUT_OF_RANGE = {name: bad for bad, names in NUMBERS.items() for name in names.sp
 
 NOTHING = object()
 
-TYPES = {
-    "rollouts": (1.5, True, "3", None, NAN, [1], np.ones(2)),
-    "learning_rate": ("0.1", True, None, NAN, INF, -INF, [1.0]),
-    "overlong_filtering": (1, "yes", None),
-    "optimizer": ("adamm", 1, None),
-    "device": (1, None),
-    "hyperparameters": ([1], "epsilon", None),
-}
-"""Of a setting of each type: what the type does not allow."""
-
-
 # The front doors, each with arguments that it takes
 
 MODEL = random_model()
@@ -117,6 +106,8 @@ BATCH = {
     "mask": tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]),
     "weight": torch.full((2, 3), 0.2),
 }
+OF_SAMPLER = {"logp": BATCH["logp"], "sampler_logp": BATCH["old_logp"]}
+OF_SAMPLER |= {"rules": {"token_mask": 2.0}, "mask": BATCH["mask"], "advantages": None}
 SCORES = {"scores": tensor([[0.0, 1.0, 0.6], [0.2, 0.1, 0.9]])}
 PAIR = {"model": MODEL, "tokenizer": TOKENIZER}
 RUN = {"algorithm": "grpo", "config": SMALL, **PAIR}
@@ -138,6 +129,7 @@ DOORS: dict[str, tuple[Callable, dict[str, Any]]] = {
     "mean_at": (mean_at, SCORES),
     "pass_at": (pass_at, {**SCORES, "k": 2}),
     "policy_loss": (GRPO.policy_loss, BATCH),  # one code for all of them
+    "factor": (rl.corrections.factor, OF_SAMPLER),
     "from_gate": (rl.from_gate, {"gate": torch.mul}),
     "curve": (rl.curve, RATIOS),
     "build": (build, {"preset": "tiny", "tokenizer": TOKENIZER}),
@@ -195,12 +187,6 @@ def test_an_argument_of_a_front_door(name):
     refuses(function, good, kinds(function))
 
 
-@pytest.mark.parametrize("name", TYPES)
-def test_a_setting_of_another_type(name):
-    for value in TYPES[name]:
-        refused(name, TrainConfig, **{name: value})
-
-
 def configured(algorithm="grpo", **settings):
     """Settings as a run of a method takes them."""
     return check_fit(TrainConfig(**settings), ALGORITHMS[algorithm])
@@ -239,7 +225,6 @@ grpo group_size | group_size=1
 allow_on_policy=True | minibatches=1
 """
 UNKNOWN: dict[str, dict[str, Any]] = {
-    "rollout_dtype": {"rollout_dtype": "float64"},
     "normaliser 'token_mean'": {"normaliser": "token_meam"},
     "'epsilon'": {"hyperparameters": {"epsilom": 0.2}},
     "'epsilon' hyperparameters": {"epsilon": 0.1},
@@ -261,10 +246,8 @@ def test_settings_that_do_not_go_together():
         refused(names, configured, **given)
     refused("min_terms max_terms", Arithmetic, min_terms=4, max_terms=3)
     refused("min_items max_items", Sorting, min_items=5, max_items=4)
-    for mix in ((0.5, 0.5), (0.9, 0.9, 0.9), (NAN, 0.5, 0.5), (-0.5, 1.0, 0.5)):
+    for mix in ((0.5, 0.5), (0.9, 0.9, 0.9)):
         refused("habit_mix", Arithmetic, habit_mix=mix)
-        refused("skill_mix", WarmStart, skill_mix=mix)
-        refused("mix", Arithmetic().demonstrations, 4, 0, mix=mix)
 
 
 def tokenizer(**changed):
@@ -299,7 +282,6 @@ BAD_ROWS = [None, [], ["1+2="], [{"answer": 3}], [{"prompt": 12}]]
 BAD_ROWS += [[ROW, {"prompt": "3+4="}]]
 BEFORE: dict[str, list[dict[str, Any]]] = {
     "'gropo' 'grpo'": [{"algorithm": "gropo"}],
-    "config TrainConfig": [{"config": {"seed": 1}}],
     "causal Linear": [{"model": nn.Linear(2, 2)}],
     "model tokenizer": [{"tokenizer": None}, {"model": None}],
     "task.habit": [{"task": task(habits=3)}, {"task": task(habit="careful")}],
@@ -308,11 +290,12 @@ BEFORE: dict[str, list[dict[str, Any]]] = {
     "gradient": [{"model": random_model().requires_grad_(False)}],
     "router_shift mixture": [{"algorithm": "rspo"}],
     "replay mixture": [small(replay="R2")],
-    "device 'gpu'": [small(device="gpu")],
-    "hooks": [{"hooks": [print, 3]}],
+    "device": [small(device=name) for name in ("gpu", "", "cuda:-1", "mtia")],
     "task object": [{"task": "arithmetic"}, {"task": Arithmetic}],
     "prompt": [{"task": task(sample=lambda n, seed: [{**ROW, "prompt": ""}] * n)}],
     "task.sample(4, returned 1": [{"task": task(sample=rows([ROW]))}],
+    "max_turns observe": [small(max_turns=3)],
+    "observe dense": [{"task": Calculator(), "model": build("tiny-moe", TOKENIZER)}],
     "resume checkpoint_dir": [{"resume": True}],
     "resume overwrite": [{"resume": True, "overwrite": True}],
 }
@@ -449,6 +432,9 @@ def ending_tokenizer():
 def test_sampling_and_measuring():
     for prompts in ([], [""], [3], "1+2=", ["1" * 200]):
         at("sample", "prompt", prompts=prompts)
+    at("sample", "'a' 'b' 'ab1='", prompts=["1+2=", "ab1="])
+    at("sample", "task.observe ZeroDivisionError", observe=lambda text: 1 / 0)
+    at("sample", "task.observe 12", observe=lambda text: 12)
     larger = tokenizer(more=["<extra>"])
     at("sample", "19 tokens 18", prompts=["<extra>"], tokenizer=larger)
     damaged = random_model()
@@ -477,8 +463,6 @@ def test_sampling_and_measuring():
 A, N = rl.advantages, rl.normalisers
 OLD, MASK, WEIGHT = BATCH["old_logp"], BATCH["mask"], BATCH["weight"]
 FOUR, PAIRS, ONES = tensor([1.0, 0.0, 1.0, 0.5]), tensor([0, 0, 1, 1]), torch.ones(4, 3)
-LONELY = rl.Scored(FOUR, tensor([0, 0, 0, 7]))
-OF_SAMPLER = {"logp": OLD, "sampler_logp": OLD, "mask": MASK, "advantages": None}
 
 
 def own(**changed):
@@ -493,20 +477,14 @@ def gate(function):
     return lambda: rl.from_gate(function).policy_loss(**BATCH)
 
 
-def scored(estimate=rl.Scored, **changed):
+def scored(estimate=lambda given: given, **changed):
     given = {"rewards": ONES, "group": PAIRS, "mask": ONES, "values": ONES} | changed
-    if estimate is rl.Scored:
-        return lambda: rl.Scored(**given)
     return lambda: estimate(rl.Scored(**given))
 
 
 def critic(**changed):
     given = {"values": OLD, "old_values": OLD, "targets": OLD, "mask": MASK}
     return lambda: value_loss(**given | changed)
-
-
-def factor(rules):
-    return lambda: rl.corrections.factor(rules, **OF_SAMPLER)
 
 
 FORMULAS: dict[str, list[Callable]] = {
@@ -529,12 +507,11 @@ FORMULAS: dict[str, list[Callable]] = {
         lambda: N.token_mean(MASK[0]),
     ],
     "advantages": [
-        loss(advantages=FOUR),
         loss(advantages=MASK[:, 0] > 0),
         own(advantages=lambda rewards, group: 1),
         gate(lambda r, a: r if a > 0 else 1 / r),
         gate(lambda advantages, r: r),
-        factor({"opsm": 0.1}),
+        lambda: rl.corrections.factor(**OF_SAMPLER | {"rules": {"opsm": 0.1}}),
     ],
     "gate": [
         gate(lambda r: r),
@@ -542,15 +519,10 @@ FORMULAS: dict[str, list[Callable]] = {
         gate(lambda r, a: r * INF),
     ],
     "objective": [own(objective=lambda logp, old_logp: 1)],
-    "reward": [
-        scored(rewards=[1.0, 0.0]),
-        scored(rewards=FOUR.numpy()),
-        scored(A.gae, rewards=FOUR),
-    ],
+    "reward": [scored(rewards=FOUR.numpy()), scored(A.gae, rewards=FOUR)],
     "group": [
         scored(group=PAIRS[:2]),
-        scored(group=PAIRS[:, None]),
-        lambda: A.group_relative(LONELY),
+        scored(A.group_relative, group=tensor([0, 0, 0, 7])),
         lambda: N.group_token_mean(MASK, PAIRS[:2, None]),
         lambda: bridged.advantages_of(A.maxrl, FOUR, ONES, 3),
     ],
@@ -558,24 +530,18 @@ FORMULAS: dict[str, list[Callable]] = {
         scored(rewards=FOUR.view(2, 2), group=PAIRS[:2], mask=None, values=None)
     ],
     "values": [
-        scored(values=ONES[..., None]),
         scored(A.gae, values=None),
         critic(values=OLD[..., None]),
     ],
-    "paid": [lambda: rl.kl.token_rewards(ONES[:2, :1], MASK)],
-    "targets": [critic(targets=OLD[:, :1]), critic(targets=OLD[:, 0])],
-    "max_length": [lambda: N.constant(MASK, 2), lambda: N.constant(MASK, INF)],
+    "targets": [critic(targets=OLD[:, :1])],
+    "max_length": [lambda: N.constant(MASK, 2)],
     "ratios": [lambda: rl.curve("grpo", ratios=tensor([0.0, 1.0]))],
-    "advantage 0": [lambda: rl.curve("grpo", 0)],
     "epsilon -0.2": [lambda: rl.curve("ppo", epsilon=-0.2)],
     "'GRPO' 'grpo'": [lambda: rl.get("GRPO")],
-    "'opsm'": [factor({"opms": 2.0})],
-    "placement": [lambda: rl.moe.shifted(OLD, OLD, MASK, WEIGHT, "before")],
+    "'opsm'": [lambda: rl.corrections.factor(**OF_SAMPLER | {"rules": {"opms": 2.0}})],
     "router": [lambda: rl.moe.routed(MODEL).__enter__()],
     "13": [lambda: overlong_punishment(tensor([4.0]), max_length=12, buffer=13)],
-    "components": [lambda: Sum([len])],
     "weights": [lambda: Sum({"a": len, "b": len}, [1])],
-    "answer 3.5": [lambda: verify("#3", 3.5)],
 }
 
 
@@ -591,11 +557,6 @@ def test_what_looks_odd_and_is_right():
         loss(logp=logp + 0 * OLD, old_logp=old + 0 * OLD)()
     gate(lambda x, y: torch.ones_like(x))()
     own(objective=lambda tokens, *, needed: rl.Objective(tokens.z))()
-
-
-def test_a_device_that_is_not_there():
-    for value in ("gpu", "", None, "cuda:-1", ["cpu"], "mtia"):
-        refused("device", pick_device, value)
 
 
 # Files

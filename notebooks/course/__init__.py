@@ -15,8 +15,12 @@ from pathlib import Path
 
 import torch
 
-from course.kit.plots import style
 from refimpl.pretrained import fast
+
+DATA = Path(__file__).resolve().parents[2] / "figures" / "data"
+"""Stored runs: what the chapters draw and do not train again."""
+
+from course.kit.plots import style  # noqa: E402  (kit reads DATA)
 
 style.use()
 fast.use()
@@ -26,6 +30,3 @@ fast.use()
 # OMP_NUM_THREADS.
 if not os.environ.get("OMP_NUM_THREADS"):
     torch.set_num_threads(1)
-
-DATA = Path(__file__).resolve().parents[2] / "figures" / "data"
-"""Stored runs: what the chapters draw and do not train again."""

@@ -10,7 +10,6 @@ import os
 import platform
 import re
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -113,14 +112,11 @@ def beginning(name: str) -> dict:
     The prompts are as in training: 16 with 8 answers each on the toy, or 32 different
     ones.
     """
-    start = time.perf_counter()
     model, tokenizer, task, config, _ = world(name)
-    first = round(time.perf_counter() - start, 2)
     prompts, group_size = (16, 8) if name == "tiny" else (32, 1)
     asked = [row["prompt"] for row in task.sample(prompts, seed=0)]
     with one_thread(model):
         return {
-            "seconds to load the model": first,
             "machine": f"{platform.machine()}, {os.cpu_count()} cores",
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
@@ -206,7 +202,6 @@ def training(name: str, of: str, seeds: int) -> dict:
     model, tokenizer, task, config, read = world(of)
     given: dict = {"model": model, "tokenizer": tokenizer, "task": task}
     given |= {"log_probs": read, "progress": False}
-    loaded, since = peak_memory(), busy()
     configs = (replace(config, seed=seed) for seed in range(seeds))
     runs = [train(name, config=config, **given) for config in configs]
     final = [run.accuracy for run in runs]
@@ -221,16 +216,12 @@ def training(name: str, of: str, seeds: int) -> dict:
     figures = {
         "accuracy, median": statistics.median(final),
         "accuracy, worst seed": min(final),
-        "runs": seeds,
-        "runs that reached 0.90": sum(n < math.inf for n in rollouts),
         "rollouts to 0.90 (measured every 2)": _or_none(statistics.median(rollouts)),
         "seconds to 0.90": _or_none(round(statistics.median(until), 2)),
         "seconds per rollout with its updates": round(each, 4),
         "rollouts/s": float(f"{1 / each:.3g}"),
         "sampled tokens/s": round(sum(map(_tokens, runs)) / every),
         "peak memory of its process, MiB": peak_memory(),
-        "of these, before it was trained": loaded,
-        "cores that other work took": others(since),
     }
     return {f"{name}: {what}": figure for what, figure in figures.items()}
 
@@ -269,41 +260,10 @@ def show(figures: dict) -> dict:
     return figures
 
 
-# The machine meanwhile
-
-
-def busy() -> tuple[float, float] | None:
-    """Seconds so far: by the clock, and of other processes' work on all cores.
-
-    None on a system without /proc.
-    """
-    try:
-        fields = [int(n) for n in Path("/proc/stat").read_text().split()[1:9]]
-    except (OSError, ValueError):
-        return None
-    idle = sum(fields[3:5])  # time that a hypervisor steals is other work
-    all_cores = (sum(fields) - idle) / os.sysconf("SC_CLK_TCK")
-    return time.perf_counter(), all_cores - sum(os.times()[:4])
-
-
-def others(since: tuple[float, float] | None) -> float | None:
-    """How many cores other processes have kept busy since then, or None if unknown."""
-    now = busy()
-    if now is None or since is None:
-        return None
-    return round(max(0.0, (now[1] - since[1]) / (now[0] - since[0])), 2)
-
-
 def peak_memory() -> int | None:
-    """The largest resident size of this process so far, MiB."""
+    """The largest resident size of this process so far, MiB (None without /proc)."""
     try:  # getrusage would report the parent's peak if that was larger
         status = Path("/proc/self/status").read_text()
-        return round(int(status.split("VmHWM:")[1].split()[0]) / 2**10)
-    except (OSError, IndexError):
-        pass
-    try:
-        import resource
-    except ImportError:  # Windows
+    except OSError:
         return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak / (2**20 if sys.platform == "darwin" else 2**10))
+    return round(int(status.split("VmHWM:")[1].split()[0]) / 2**10)

@@ -12,7 +12,7 @@ import tyro
 
 from experiments import evidence as stored
 from experiments.bench import bench
-from experiments.gpu import check
+from experiments.gpu.check import gpu_check
 from experiments.gpu.gates import gates
 from experiments.real import real
 from experiments.store import DATA
@@ -57,21 +57,6 @@ def evidence(
         print("\n".join(wrong) or "the ledger is what the rows give")
         return bool(wrong)
     return 0
-
-
-def gpu_check(
-    device: str = "cuda", out: Path = Path("gpu_check.json"), tiny: bool = False
-) -> int:
-    """Measure what can only be seen on a GPU, within ten minutes.
-
-    Args:
-        tiny: try its parts with the tiny presets, as --device cpu --tiny.
-    """
-    figures = check.gpu_check(device, out, tiny)
-    failed = [name for name, part in figures.items() if "error" in part]
-    if failed:
-        print(f"these could not be measured: {'; '.join(failed)}", file=sys.stderr)
-    return bool(failed)
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {

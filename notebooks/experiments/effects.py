@@ -65,20 +65,25 @@ class Contrast(NamedTuple):
         return _by_start(each)
 
 
-class Swap(NamedTuple):
-    """A contrast against another: (arm − control) − (arm′ − control′)."""
+class Sum(NamedTuple):
+    """A weighted sum of contrasts by warm start, for starts that have all of them.
 
-    one: Contrast
-    other: Contrast
+    With weights 1 and −1 it is a difference of differences.
+    """
+
+    parts: tuple[Contrast, ...]
+    weights: tuple[float, ...]
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        return self.one.cells + self.other.cells
+        return tuple(cell for part in self.parts for cell in part.cells)
 
     def pairs(self, table: pd.DataFrame) -> dict[int, list[float]]:
-        """Differences of means over seeds, since the contrasts need not pair up."""
-        a, b = (_means(part.pairs(table)) for part in self)
-        return {start: [a[start] - b[start]] for start in a.keys() & b.keys()}
+        """Sums of means over seeds, since the contrasts need not pair up."""
+        means = [_means(part.pairs(table)) for part in self.parts]
+        both = set.intersection(*map(set, means))
+        weighted = list(zip(self.weights, means))
+        return {s: [math.fsum(w * m[s] for w, m in weighted)] for s in both}
 
 
 class Mean(NamedTuple):
@@ -120,23 +125,6 @@ class Best(NamedTuple):
             tried = [of_cell(table, cell)[self.outcome] for cell in cells]
             both.append(max(tried, key=lambda values: values.mean()))
         return _by_start((both[0] - both[1]).dropna())
-
-
-class Average(NamedTuple):
-    """The mean of several contrasts by warm start, for starts that have all of them."""
-
-    parts: tuple[Contrast, ...]
-
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        return tuple(cell for part in self.parts for cell in part.cells)
-
-    def pairs(self, table: pd.DataFrame) -> dict[int, list[float]]:
-        means = [_means(part.pairs(table)) for part in self.parts]
-        both = set.intersection(*map(set, means))
-        return {
-            start: [math.fsum(m[start] for m in means) / len(means)] for start in both
-        }
 
 
 BROKEN = 0.5
@@ -208,15 +196,14 @@ def breaking_rates(
     With `along`, the value of that column instead. Starts that were not tried at every
     rate are left out.
     """
-    found: dict[int, list[tuple[float, float]]] = {}
-    cells = sweep(arm, updates, world, optimizer, rates)
-    for rate, cell in cells.items():
+    each = []
+    for rate, cell in sweep(arm, updates, world, optimizer, rates).items():
         runs = of_cell(table, cell).assign(rate=rate)
-        where = _means(_by_start(runs[along]))
-        for start, mean in _means(_by_start(runs["reward"])).items():
-            found.setdefault(start, []).append((where[start], mean))
-    whole = {start: x for start, x in found.items() if len(x) == len(cells)}
-    return {start: _crossing(points) for start, points in whole.items()}
+        each.append(runs.groupby("start")[[along, "reward"]].mean())
+    whole = set.intersection(*(set(means.index) for means in each))
+    return {
+        start: _crossing([tuple(means.loc[start]) for means in each]) for start in whole
+    }
 
 
 def _crossing(points: list[tuple[float, float]]) -> float:
@@ -230,7 +217,7 @@ def _crossing(points: list[tuple[float, float]]) -> float:
     return points[0][0] / 2
 
 
-Effect = Contrast | Swap | Average | Mean | Best | Breaking
+Effect = Contrast | Sum | Mean | Best | Breaking
 
 
 @dataclass(frozen=True)
@@ -342,10 +329,9 @@ def of_cell(table: pd.DataFrame, cell: Cell) -> pd.DataFrame:
 
 
 def _by_start(values: "pd.Series[float]") -> dict[int, list[float]]:
-    by_start: dict[int, list[float]] = {}
-    for (start, *_), value in values.sort_index().items():
-        by_start.setdefault(int(start), []).append(float(value))
-    return by_start
+    """A start's values in the order of its seeds."""
+    grouped = values.sort_index().groupby("start")
+    return {start: one.to_list() for start, one in grouped}
 
 
 def _means(by_start: dict[int, list[float]]) -> dict[int, float]:

@@ -7,12 +7,12 @@ prints what came of what was declared (`DECLARED`). No run preceded the declarat
 """
 
 import torch
-import tyro
 from jaxtyping import Bool
+from tabulate import tabulate
 from torch import Tensor
 
 import refimpl as rl
-from experiments.experiment import Experiment, trained
+from experiments.experiment import Experiment, command, trained
 from experiments.statistics import Estimate, estimate
 from refimpl.entropy import Keeps, TopEntropy, largest
 from refimpl.rollout import Batch
@@ -98,16 +98,16 @@ def outcomes() -> dict[tuple[float, str, str], Estimate]:
     }
 
 
-def main(workers: int = 1) -> None:
-    """Make what is missing, and print the outcomes."""
-    RUNS.fill(workers=workers)
-    for (rate, one, other), found in outcomes().items():
-        low, high = found.low, found.high
-        print(
-            f"{rate:g} {one} − {other}: {found.effect:+.3f} ({low:+.3f} to {high:+.3f})"
-        )
-    print(rewards().groupby(level=0).mean().round(3))
+def report() -> str:
+    """The outcomes, and the mean reward of each arm."""
+    lines = [
+        [rate, f"{one} − {other}", made.effect, made.low, made.high]
+        for (rate, one, other), made in outcomes().items()
+    ]
+    head = ["rate", "arms", "effect", "low", "high"]
+    table = tabulate(lines, head, floatfmt=("g", "", *["+.3f"] * 3))
+    return f"{table}\n{rewards().groupby(level=0).mean().round(3)}"
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(RUNS, report)

@@ -1,10 +1,4 @@
-"""`python -m experiments evidence plan | run | ledger | check | repeat`.
-
-    plan     print which runs are missing, and how long they will take here
-    run      make them; it may be killed, and goes on where it stopped
-    ledger   compute all verdicts from the stored rows
-    check    compare the stored ledger with what the rows give
-    repeat   make ten stored runs again, drawn by chance, and print the differences
+"""The runs of all claims and studies, and the ledger of verdicts that they give.
 
 The first runs are in the store NAME (see `store`), those of claims that were run later
 in NAME.CLAIM, and the ledger is in NAME.ledger.csv.
@@ -25,7 +19,7 @@ from tabulate import tabulate
 from experiments import store
 from experiments.arms import ARMS, check_known
 from experiments.claims import CLAIMS, SECOND, STUDIES
-from experiments.effects import Breaking, Claim, Contrast, Effect, Study, Swap
+from experiments.effects import Breaking, Claim, Contrast, Effect, Study, Sum
 from experiments.experiment import Job
 from experiments.finding import LATER, STAGES
 from experiments.grid import RUNS, Cell, begins, formula, nested
@@ -57,12 +51,11 @@ LEDGER += ["verdict", "why"]
 def parts(out: str | Path) -> list[Path]:
     """The stores of `out`: its own, and one per claim that was run later."""
     base = Path(out)
-    names = {base} | {
-        path.with_name(path.name.removesuffix(end))
-        for end in store.ENDS
-        for path in base.parent.glob(f"{base.name}.*{end}")
-    }
-    return sorted(name for name in names if any(p.exists() for p in store.paths(name)))
+    files = base.parent.glob(f"{base.name}.*")
+    found = ((file, end) for file in files for end in store.ENDS)
+    return sorted(
+        {f.with_name(f.name[: -len(end)]) for f, end in found if f.name.endswith(end)}
+    )
 
 
 def done(out: str | Path) -> set[str]:
@@ -86,14 +79,13 @@ def table(out: str | Path) -> pd.DataFrame:
     """
     runs, rows = read(out)
     old = outdated(runs)
+    left_out = (
+        f"{old.sum()} of {len(runs)} runs were made by a formula that has changed: "
+        f"{_by_arm(runs[old])}; `python -m experiments evidence run` makes them again"
+    )
+    if old.all():
+        raise UserError(left_out)
     if old.any():
-        left_out = (
-            f"{old.sum()} of {len(runs)} runs were made by a formula that has changed: "
-            f"{_by_arm(runs[old])}; `python -m experiments evidence run` makes them "
-            "again"
-        )
-        if old.all():
-            raise UserError(left_out)
         warnings.warn(f"{left_out}, and they are left out", stacklevel=3)
     return outcomes(runs[~old], rows[rows["run"].isin(runs.loc[~old, "run"])])
 
@@ -234,15 +226,14 @@ def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     The columns are those that the stored run measured, without `step_time`, and have
     six digits as in the store. They are equal on the processor and with the versions
     that the run's line names. Warns if the weights that it began from were not
-    recorded. Raises `UserError` if there is no such run, or if it was made
-    with another salt, formula or configuration, or from other weights.
+    recorded. Raises `UserError` if there is no such run, or if it was made with another
+    salt, formula or configuration, or from other weights.
     """
     runs, rows = read(out)
-    found = runs[runs["run"] == run_key].to_dict("records")
-    if not found:
+    if run_key not in set(runs["run"]):
         raise UserError(f"no run {run_key!r} is stored at {str(out)!r}")
-    (line,) = found
-    job = {name: line[name] for name in (*CELL, "start", "seed")}
+    line = runs.set_index("run").loc[run_key]
+    job = line[[*CELL, "start", "seed"]].to_dict()
     if RUNS.key(job) != run_key:
         raise UserError(
             f"the run {run_key!r} was made with salt {line['salt']} and formula "
@@ -263,9 +254,8 @@ def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
             f"the run {run_key!r} began from the weights {line['weights'][:12]}…, and "
             f"here its warm start has {here[:12]}…: it cannot be repeated"
         )
-    columns = [name for name in rows.columns[1:] if name != "step_time"]
-    stored = rows.loc[rows["run"] == run_key, columns].reset_index(drop=True)
-    stored = stored.dropna(axis=1, how="all")
+    stored = rows[rows["run"] == run_key].drop(columns=["run", "step_time"])
+    stored = stored.dropna(axis=1, how="all").reset_index(drop=True)
     made, _ = RUNS.run(job | {"pace": followed(runs, rows, job)})
     again = pd.DataFrame(made).reindex(columns=stored.columns).astype(float)
     return stored, again.map(lambda x: float(f"{x:.6g}"))
@@ -290,10 +280,8 @@ def repeat_some(
     if not any(known):
         of = f" of {', '.join(claims)}" if claims else ""
         raise UserError(f"no run{of} at {str(out)!r} begins from weights that lie here")
-    lines = []
-    for line in (
-        runs[known].sample(min(count, sum(known)), random_state=seed).itertuples()
-    ):
+    lines, drawn = [], runs[known].sample(min(count, sum(known)), random_state=seed)
+    for line in drawn.itertuples():
         stored, again = (rows["reward"] for rows in repeat(out, line.run))
         apart = (stored - again).abs()
         same = int((apart > 0).argmax()) if apart.any() else len(apart)
@@ -353,7 +341,7 @@ def _measured(effect: Effect) -> str:
     """The key of an effect in `control`: its outcome and scale."""
     if isinstance(effect, Contrast):
         return f"{effect.outcome}, {effect.scale}"
-    return "reward, difference" if isinstance(effect, Swap | Breaking) else ""
+    return "reward, difference" if isinstance(effect, Sum | Breaking) else ""
 
 
 @guarded
@@ -404,23 +392,11 @@ def to_csv(lines: list[dict[str, Any]]) -> str:
 
 def shown(lines: list[dict[str, Any]]) -> str:
     """The ledger as a readable table. The last line counts the claims."""
-    columns = ["claim", "title", "effect", "interval", "unit", "starts × runs"]
-    rows = []
-    for line in lines:
-        interval, effect, counted, verdict = "–", "–", "–", line["verdict"]
-        if line["low"] is not None:
-            interval = f"[{line['low']:.3g}, {line['high']:.3g}]"
-        if line["effect"] is not None:
-            effect = f"{line['effect']:.3g}"
-            counted = f"{line['starts']}, {line['runs']}"
-        if verdict == "undecided" and line["detectable"] is not None:
-            verdict += f" (could have seen {line['detectable']:.2g})"
-        if line["why"]:
-            verdict += f": {line['why']}"
-        claim, title, unit = line["claim"], line["title"], line["unit"]
-        rows.append([claim, title, effect, interval, unit, counted, verdict])
+    head = [name for name in LEDGER if name not in ("p", "holm", "bh")]
+    rows = [[line[name] for name in head] for line in lines]
     claims = sum(isinstance(line["claim"], int) for line in lines)
-    return f"{tabulate(rows, [*columns, 'verdict'])}\n{claims} claims"
+    table = tabulate(rows, head, floatfmt=".3g", missingval="–")
+    return f"{table}\n{claims} claims"
 
 
 @guarded

@@ -22,7 +22,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from multiprocessing import get_context
@@ -31,6 +31,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+import tyro
 from tqdm.auto import tqdm
 
 from experiments import store
@@ -186,3 +187,13 @@ def finished(
                     future.cancel()  # has no effect on those that are running
             if not done.cancelled():
                 yield waiting[done], done.result()
+
+
+def command(experiment: Experiment, report: Callable[[], str]) -> None:
+    """Run `python -m experiments.NAME`: make what is missing, and print the report."""
+
+    def main(workers: int = 1) -> None:
+        experiment.fill(workers=workers)
+        print(report())
+
+    tyro.cli(main)

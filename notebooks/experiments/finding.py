@@ -52,7 +52,7 @@ verdict is *none that matters*.
 """
 
 from experiments.arms import AT_PACE
-from experiments.effects import Average, Best, Breaking, Claim, Contrast, Effect, Study
+from experiments.effects import Best, Breaking, Claim, Contrast, Effect, Study, Sum
 from experiments.grid import TEN, Cell
 
 HALF_OCTAVES = (2e-4, 2.8e-4, 4e-4, 5.7e-4, 8e-4, 1.1e-3)
@@ -85,9 +85,11 @@ def _breaking(
     return Breaking(*pair, updates, rates=TRIED[updates], along=along)
 
 
-def _area(pair: tuple[str, str], updates: int = 16) -> Average:
-    one, two = (_cells(arm, updates) for arm in pair)
-    return Average(tuple(Contrast("area", *both) for both in zip(one, two)))
+def _area(pair: tuple[str, str], updates: int = 16) -> Sum:
+    """The mean difference over the rates."""
+    both = zip(*(_cells(arm, updates) for arm in pair))
+    contrasts = tuple(Contrast("area", *cells) for cells in both)
+    return Sum(contrasts, (1 / len(contrasts),) * len(contrasts))
 
 
 def _at_pace(pair: tuple[str, str]) -> tuple[str, str]:

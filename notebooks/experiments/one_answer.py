@@ -15,11 +15,10 @@ import functools
 from typing import Any
 
 import pandas as pd
-import tyro
 from tabulate import tabulate
 
 from experiments.effects import verdict
-from experiments.experiment import Experiment
+from experiments.experiment import Experiment, command
 from experiments.grid import FIVE, nested
 from experiments.statistics import Estimate, estimate
 from refimpl.algorithms import ALGORITHMS
@@ -104,11 +103,5 @@ def table() -> str:
     return tabulate(lines, heads, floatfmt=".3g")
 
 
-def main(workers: int = 1) -> None:
-    """Make what is missing, and print the table."""
-    RUNS.fill(workers=workers)
-    print(table())
-
-
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(RUNS, table)

@@ -16,7 +16,6 @@ from typing import Any
 from experiments.arms import ARMS as TOY_ARMS
 from experiments.arms import check_known
 from experiments.experiment import Experiment, trained
-from experiments.grid import formula
 from experiments.store import DATA
 from refimpl.checkpoint import digest
 from refimpl.config import TrainConfig
@@ -94,16 +93,8 @@ class Arm:
 
 
 METHODS = (
-    "GRPO",
-    "SAPO 1.0",
-    "SAPO 8.8",
-    "one-sided 8.8",
-    "GSPO 3e-4",
-    "CISPO 5",
-    "GMPO",
-    "DAPO",
-    "Dr. GRPO",
-    "PPO",
+    *("GRPO", "SAPO 1.0", "SAPO 8.8", "one-sided 8.8", "GSPO 3e-4"),
+    *("CISPO 5", "GMPO", "DAPO", "Dr. GRPO", "PPO"),
 )
 ARMS = {name: Arm(name) for name in METHODS} | {
     "random reward": Arm(reward="random"),
@@ -169,8 +160,8 @@ class Real(Experiment):
         """The SHA-256 of the pretrained model's file."""
         return digest(Path(resolve(MODEL)) / "model.safetensors")
 
-    def behaviour(self, job):
-        return formula(ARMS[job["arm"]].method, ARMS[job["arm"]].training)
+    def method(self, job):
+        return TOY_ARMS[ARMS[job["arm"]].method].build()[0]
 
     def facets(self, job):
         arm = ARMS[job["arm"]]
@@ -185,37 +176,40 @@ class Real(Experiment):
     def check(self, job):
         load(MODEL)
 
+    def given(self, job):
+        arm = ARMS[job["arm"]]
+        model, tokenizer = load(MODEL)
+        return {
+            "algorithm": self.method(job),
+            "config": self.config(job),
+            "model": lora(model, r=arm.lora) if arm.lora else model,
+            "tokenizer": tokenizer,
+            "task": asked(TRAINED_ON, tokenizer, arm.chat),
+            "reward": REWARDS[arm.reward],
+            "log_probs": log_probs,
+        }
+
     def make(self, job):
         """Train, and answer the problems of all tasks at the end."""
-        arm, config = ARMS[job["arm"]], self.config(job)
-        model, tokenizer = load(MODEL)
-        if arm.lora:
-            model = lora(model, r=arm.lora)
-
-        def asked(name: str) -> Any:
-            task = TASKS[name]()
-            return Chat(task, tokenizer, SYSTEM) if arm.chat else task
-
-        history = trained(
-            TOY_ARMS[arm.method].build()[0],
-            config=config,
-            model=model,
-            tokenizer=tokenizer,
-            task=asked(TRAINED_ON),
-            reward=REWARDS[arm.reward],
-            log_probs=log_probs,
-        )
+        given, arm = self.given(job), ARMS[job["arm"]]
+        history, config = trained(**given), given["config"]
         for name in TASKS:
             answered = scores(
                 history.model,
-                tokenizer,
-                asked(name),
+                given["tokenizer"],
+                asked(name, given["tokenizer"], arm.chat),
                 problems=config.eval_problems,
                 samples=config.eval_samples,
                 max_new_tokens=config.max_new_tokens,
             )
             history.rows[-1][f"after/{name}"] = mean_at(answered)
         return history
+
+
+def asked(name: str, tokenizer: Any, chat: bool) -> Any:
+    """A task of `TASKS`, in the model's chat template or without it."""
+    task = TASKS[name]()
+    return Chat(task, tokenizer, SYSTEM) if chat else task
 
 
 RUNS = Real()

@@ -22,7 +22,6 @@ import os
 import platform
 import sqlite3
 import subprocess
-import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict
@@ -54,8 +53,7 @@ runs from warm starts outside the package, which did not record it.
 `old_code`: the hash of the losses' source that was part of the first names of runs."""
 FIRST_NAMES = {"token_truncate": "max_rollout_weight"}
 """Settings that were renamed, with the name that stays in the keys of stored runs."""
-QUOTED = ", ".join(f'"{name}"' for name in (*HEAD, "rows"))
-TABLE = f"CREATE TABLE IF NOT EXISTS runs ({QUOTED}, PRIMARY KEY (run))"
+TABLE = "CREATE TABLE IF NOT EXISTS runs (run PRIMARY KEY, line)"
 ENDS = (".runs.csv", ".rows.csv.gz", ".sqlite")
 Line = dict[str, str]
 """The fields of `HEAD`, and `rows`: the run's rows as CSV, with their heading."""
@@ -151,7 +149,7 @@ class Store:
         for file in files:
             check_output(file, replaces=True)
         for line in stored(path).values():
-            there = line["rows"].partition("\n")[0].split(",")
+            there = next(csv.reader(line["rows"].splitlines()))
             if there != self.columns:
                 apart = sorted(set(there) ^ set(self.columns)) or ["their order"]
                 raise UserError(
@@ -184,12 +182,9 @@ class Store:
         line = {"salt": str(seeds.salt()), **about, "rows": text.getvalue()}
         line |= {"run": run, "behaviour": spec.get("behaviour", "")}
         line["spec"] = json.dumps(run_spec(spec), sort_keys=True)
-        fields = [line.get(name, "") for name in (*HEAD, "rows")]
-        marks = ", ".join("?" * len(fields))
         with closing(sqlite3.connect(self.database)) as opened, opened:
-            opened.execute("BEGIN")
             opened.execute(TABLE)
-            opened.execute(f"INSERT INTO runs VALUES ({marks})", fields)
+            opened.execute("INSERT INTO runs VALUES (?, ?)", [run, json.dumps(line)])
 
     def close(self) -> None:
         """Export all runs, and let another process add to them."""
@@ -235,15 +230,7 @@ def stored(path: str | Path) -> dict[str, Line]:
     if any(file.exists() for file in files):
         try:
             found = _exported(*files)
-        except (
-            OSError,
-            EOFError,
-            LookupError,
-            TypeError,
-            ValueError,
-            zlib.error,
-            csv.Error,
-        ) as e:
+        except Exception as e:  # as many kinds as there are kinds of damage
             raise UserError(
                 f"the files of the store {str(path)!r} are damaged ({e}): put both "
                 f"back from a copy (in a clone: git checkout {Path(path).parent}), or "
@@ -251,9 +238,8 @@ def stored(path: str | Path) -> dict[str, Line]:
             ) from None
     if database.exists() and database.stat().st_size:  # else its first run comes now
         with closing(sqlite3.connect(database)) as opened:
-            opened.row_factory = sqlite3.Row
-            lines = opened.execute("SELECT * FROM runs ORDER BY rowid")
-            found |= {line["run"]: dict(line) for line in lines}
+            lines = opened.execute("SELECT run, line FROM runs ORDER BY rowid")
+            found |= {run: json.loads(line) for run, line in lines}
     return found
 
 

@@ -16,13 +16,13 @@ from typing import Any
 
 import pandas as pd
 import torch
-import tyro
 from torch import Tensor
 
 import refimpl as rl
-from experiments.experiment import Experiment
+from experiments.experiment import Experiment, command
 from refimpl.advantages import Scored, group_relative
 from refimpl.algorithms import ALGORITHMS
+from refimpl.history import mean_over
 from refimpl.hooks import evaluate
 from refimpl.models import one_thread
 from refimpl.options import Run
@@ -131,11 +131,8 @@ def gradient(run: Run, batch: Batch) -> Tensor:
     weight = rl.normalisers.token_mean(batch.mask)
     given = logp, batch.old_logp, batch.advantages, batch.mask, weight
     loss = run.algorithm.policy_loss(*given).loss
-    return torch.cat([g.flatten() for g in torch.autograd.grad(loss, weights(run))])
-
-
-def weights(run: Run) -> list[Tensor]:
-    return [p for p in run.model.parameters() if p.requires_grad]
+    trained = [p for p in run.model.parameters() if p.requires_grad]
+    return torch.cat([g.flatten() for g in torch.autograd.grad(loss, trained)])
 
 
 def first_gradients(run: Run, right: Batch, wrong: Batch) -> dict[str, float]:
@@ -147,13 +144,9 @@ def first_gradients(run: Run, right: Batch, wrong: Batch) -> dict[str, float]:
         "first/norm_right": own.norm().item(),
         "first/cosine": torch.cosine_similarity(own, whole, dim=0).item(),
         "first/inserted": (inserted.sum() / wrong.mask.sum()).item(),
-        "first/nats": (right.old_logp.sum() / right.mask.sum()).item(),
-        "first/nats_inserted": mean(wrong.old_logp, inserted),
+        "first/nats": mean_over(right.old_logp, right.mask),
+        "first/nats_inserted": mean_over(wrong.old_logp * inserted, inserted),
     }
-
-
-def mean(x: Tensor, mask: Tensor) -> float:
-    return ((x * mask).sum() / mask.sum()).item()
 
 
 def credit(run: Run, batch: Batch, rewards: Tensor) -> dict[str, float]:
@@ -247,11 +240,5 @@ def outcomes() -> pd.DataFrame:
     return pd.DataFrame(measured).agg(["mean", "min", "max", "count"]).T
 
 
-def main(workers: int = 1) -> None:
-    """Make what is missing, and print the outcomes."""
-    RUNS.fill(workers=workers)
-    print(outcomes().round(3).to_string())
-
-
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(RUNS, lambda: outcomes().round(3).to_string())

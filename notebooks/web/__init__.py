@@ -2,7 +2,7 @@
 
 `python -m web` builds it, from the notebooks' folder. `page` says what a page is,
 `markdown` and `notebook` make pages of files, the modules beside them make pages that
-no file holds; `build` links, checks and writes them all. `tables` are what an explorer
-draws without a kernel. `pictures/` has what the README and the guide show and no
-chapter draws. It imports `course`, which never imports it.
+no file holds, each from its template in `assets/`; `build` links, checks and writes
+them all. `tables` are what an explorer draws without a kernel. It imports `course`,
+which never imports it.
 """

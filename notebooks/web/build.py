@@ -4,7 +4,6 @@ import html
 import json
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -23,24 +22,22 @@ from web import (
     glossary,
     instructor,
     ledger,
-    llms,
     markdown,
-    read_log,
     start,
 )
-from web.mathematics import font, on_a_line, signs
+from web.mathematics import font, on_a_line
 from web.notebook import Chapter
 from web.page import (
     ASSETS,
     NOTEBOOKS,
     ROOT,
+    TEMPLATES,
     Page,
     SiteError,
     enlarged,
     size_of,
     sized,
     slug,
-    template,
     text_of,
 )
 from web.source import of_code
@@ -59,8 +56,7 @@ LOOKED_UP = ("notation", "methods", "finding")
 
 def chapters() -> list[Page]:
     paths = sorted(NOTEBOOKS.glob("*.ipynb"))
-    pages = [with_flags(Chapter(path, TABLES).page(CHAPTERS)) for path in paths]
-    return [with_reader(page) for page in pages]
+    return [with_flags(Chapter(path, TABLES).page(CHAPTERS)) for path in paths]
 
 
 def with_flags(page: Page) -> Page:
@@ -76,13 +72,6 @@ def with_flags(page: Page) -> Page:
     )
 
 
-def with_reader(page: Page) -> Page:
-    """Behind the paragraph on `read-log`, the way to the page that shows an example."""
-    said = r'<h2 id="(?:from-symptom-to-cause|read-your-own-log)">.*?</p>'
-    link = rf"\g<0>{read_log.LINK}"
-    return replace(page, body=re.sub(said, link, page.body, flags=re.S))
-
-
 def guide() -> list[Page]:
     paths = sorted((NOTEBOOKS / "guide").glob("*.md"))
     groups = {path: LOOK_UP if path.stem in LOOKED_UP else USE for path in paths}
@@ -94,17 +83,10 @@ def made(chapters: list[Page]) -> list[Page]:
     return [
         closing.after(CHAPTERS, chapters),
         cheat_sheet.page(LOOK_UP),
-        Page(
-            "flags.html",
-            "Which flag gives this loss?",
-            flags.body(),
-            LOOK_UP,
-            summary="How to set fourteen engines to compute each method's loss.",
-        ),
+        flags.page(LOOK_UP),
         ledger.page(LOOK_UP),
         bibliography.page(LOOK_UP),
         closing.run(USE),
-        read_log.page(USE),
         *instructor.pages(TEACH, chapters),
     ]
 
@@ -253,17 +235,21 @@ def index(pages: Collection[Page]) -> bytes:
 
 def render(site: Site) -> dict[str, bytes]:
     """Every file of the site, by its path."""
-    frame = template("page.html.j2")
-    in_menu = {
-        group: [p for p in site.pages.values() if p.group == group] for group in GROUPS
-    }
-    order = [page for group in in_menu.values() for page in group]
+    frame, pages = TEMPLATES.get_template("page.html.j2"), site.pages.values()
+    menu = {group: [p for p in pages if p.group == group] for group in GROUPS}
+    order = [page for group in menu.values() for page in group]
     files = dict(site.files)
-    for page in site.pages.values():
+    for asset in ASSETS.glob("*.[cj]s*"):
+        files[f"assets/{asset.name}"] = asset.read_bytes()
+    for page in pages:
         at = order.index(page) if page in order else None
+        source = in_repository(page)
+        chapter = source.endswith(".ipynb")
+        copied = page.source.name if chapter and site.repository else ""
+        style = f"{Path(page.file).stem}.css"
         files[page.file] = frame.render(
             page=page,
-            menu=in_menu,
+            menu=menu,
             contents=[
                 (anchor, heading)
                 for anchor, heading, _ in sections(page)
@@ -271,21 +257,25 @@ def render(site: Site) -> dict[str, bytes]:
             ],
             previous=order[at - 1] if at else None,
             following=order[at + 1] if at is not None and order[at + 1 :] else None,
-            ways=ways(site, page),
-            minutes=minutes(page),
-            foot=foot(site, page),
+            minutes=instructor.told(page).minutes if chapter else 0,
+            ways=anywhere.ways(copied, site.repository) if copied else [],
+            style=style if (ASSETS / style).exists() else "",
+            source=source,
+            repository=site.repository,
+            licence=site.code[LICENSE].file if LICENSE in site.code else "",
+            version=refimpl.__version__,
         ).encode()
-        if ways(site, page):
-            name = page.source.name
-            files[f"run/{name}"] = anywhere.copy(name, site.repository)
-    files |= llms.files(in_menu)
-    files["glossary.js"] = glossary.script(site.pages["notation.html"])
-    files["search-index.js"] = index(site.pages.values())
-    formulas = re.findall(r"<math.*?</math>", bodies(site), re.S)
-    files["assets/math.woff"] = font(set().union(*map(signs, formulas)))
-    for asset in ASSETS.glob("*.[cj]s*"):
-        files[f"assets/{asset.name}"] = asset.read_bytes()
-    return files
+        if copied:
+            files[f"run/{copied}"] = anywhere.copy(copied, site.repository)
+    listed = TEMPLATES.get_template("llms.txt.j2").render(menu=menu)
+    formulas = "".join(re.findall(r"<math.*?</math>", bodies(site), re.S))
+    return files | {
+        "llms.txt": listed.encode(),
+        "course.md": whole().encode(),
+        "glossary.js": glossary.script(site.pages["notation.html"]),
+        "search-index.js": index(pages),
+        "assets/math.woff": font(formulas),
+    }
 
 
 def bodies(site: Site) -> str:
@@ -300,32 +290,15 @@ def in_repository(page: Page) -> str:
     return source.relative_to(ROOT).as_posix()
 
 
-def ways(site: Site, page: Page) -> list[tuple[str, str]]:
-    """How a chapter's notebook is opened, if the repository is known."""
-    path = in_repository(page)
-    if not site.repository or not path.endswith(".ipynb"):
-        return []
-    return anywhere.ways(page.source.name, site.repository)
-
-
-def minutes(page: Page) -> str:
-    """Of a chapter: how long it takes."""
-    if not in_repository(page).endswith(".ipynb"):
-        return ""
-    return f"{instructor.minutes(page)} minutes with its exercises"
-
-
-def foot(site: Site, page: Page) -> dict[str, str]:
-    """What stands at the foot of a page; addresses only if the repository is known."""
-    source = in_repository(page)
-    known = site.repository
-    return {
-        "source": source,
-        "address": f"{known}/blob/main/{source}" if known and source else "",
-        "licence": site.code[LICENSE].file if LICENSE in site.code else "",
-        "version": refimpl.__version__,
-        "error": f"{known}/issues" if known else "after.html#error",
-    }
+def whole() -> str:
+    """Every chapter as Markdown, with links to the site's pages."""
+    paths = sorted(NOTEBOOKS.glob("*.ipynb"))
+    read = (cell for path in paths for cell in nbformat.read(path, 4).cells)
+    text = "\n\n".join(
+        one.source if one.cell_type == "markdown" else f"```python\n{one.source}\n```"
+        for one in read
+    )
+    return re.sub(r"(?<=\()(\w+)\.ipynb", r"\1.html", text)
 
 
 def check(files: dict[str, bytes]) -> None:
@@ -352,50 +325,32 @@ MARK = "search-index.js"
 """What a folder must hold to be taken for an earlier site."""
 
 
-def check_place(folder: Path) -> None:
-    """Raise `SiteError` or `OSError` if no site can stand there."""
-    if folder.exists() and not folder.is_dir():
-        raise SiteError(f"{folder} is no folder: name another one")
-    if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
+def free(folder: Path) -> None:
+    """Make the folder. Raise `SiteError` or `OSError` if no site can stand there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()) and not (folder / MARK).exists():
         raise SiteError(f"{folder} holds something that is no site: name another one")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".site-"):
-        pass
 
 
-def write(files: dict[str, bytes], folder: Path) -> None:
-    """Put the site in place of the one that was there, whole or not at all.
-
-    Raises `SiteError` if the folder holds something else.
-    """
-    check_place(folder)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".site-") as fresh:
-        new, old = Path(fresh) / "new", Path(fresh) / "old"
-        for name, content in files.items():
-            (new / name).parent.mkdir(parents=True, exist_ok=True)
-            (new / name).write_bytes(content)
-        if folder.exists():
-            shutil.move(folder, old)
-        shutil.move(new, folder)
-
-
-def build(folder: Path, repository: str = "", say: Callable = print) -> Path:
-    """Make the site in `folder`, and say what it weighs.
+def build(
+    folder: Path, repository: str = "", say: Callable[[str], None] = print
+) -> Path:
+    """The site as a folder; returns its first page, to be opened in a browser.
 
     Raises `SiteError`, and leaves what was there, where a page cannot be made.
     """
-    check_place(folder)  # before ten seconds of work
-    guides = {page.file: with_reader(page) for page in guide()}
+    free(folder)  # before ten seconds of work
+    guides = {page.file: page for page in guide()}
     guides["notation.html"] = with_anchors(guides["notation.html"])
     first = chapters()
     every = [*first, *made(first), *guides.values()]
     site = Site([start.page(every), *every], repository)
     files = render(site)
     check(files)
-    write(files, folder)
-    weights = sorted(files.items(), key=lambda one: -len(one[1]))
-    total = sum(len(content) for _, content in weights)
+    shutil.rmtree(folder)
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    total = sum(map(len, files.values()))
     say(f"{len(site.pages)} pages, {len(files)} files, {total / 1e6:.1f} MB")
-    for name, content in weights[:10]:
-        say(f"{len(content) / 1e3:8.0f} kB  {name}")
     return folder / "index.html"

@@ -29,7 +29,9 @@ SHORTER: dict[str, str | Callable] = {
     r"'DejaVu Sans Mono'(, '[^']+')*, monospace": "'DejaVu Sans Mono', monospace",
     r' id="[\w.]+_\d+"| transform="rotate\(-?0 [^"]*\)"': "",
     r' d="[^"]*"': lambda found: re.sub(r"(\.\d)\d+", r"\1", found[0]),
-    r"(\.\d\d)\d+": r"\1",
+    r' (?!data-said)[\w-]+="[^"]*"': lambda found: re.sub(  # words keep their digits
+        r"(\.\d\d)\d+", r"\1", found[0]
+    ),
     r"\s*\n\s*": " ",
     r"(?<=>) (?=<)|(?<=\") (?=/>)": "",
 }

@@ -7,13 +7,14 @@ engine, the cell is `NOT_READ`.
 """
 
 import re
-from html import escape
 from typing import Literal, NamedTuple
+
+from markupsafe import Markup, escape
 
 from course.kit import methods
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.interop import configs
-from web.page import table
+from web.page import Page, made
 
 
 class Cell(NamedTuple):
@@ -97,28 +98,20 @@ def completed(text: str, method: Algorithm) -> str:
     return text
 
 
-def rows() -> list[tuple[str, str, str, str, str]]:
-    """A table's lines: method, engine, settings, what differs, source."""
-    return [(m, e, *cell(m, e)[1:]) for m in ALGORITHMS for e in ENGINES]
+def page(group: str) -> Page:
+    return made(
+        "flags",
+        "Which flag gives this loss?",
+        group,
+        "How to set fourteen engines to compute each method's loss.",
+        methods=ALGORITHMS.values(),
+        engines=ENGINES,
+        cell=cell,
+        marked=marked,
+        typed=typed,
+    )
 
 
-# ---------------------------------------------------------------------------
-# The page
-# ---------------------------------------------------------------------------
-INTRO = """\
-<p>Find the method's row below and follow the mark under your engine: it leads to the
-line that names the settings. <em>Partly</em> means that the engine has a part of the
-loss, often the advantage alone; <em>no</em> leads to the reason; <em>not found</em>
-means that we could not read a list of that engine's losses; <em>not read</em>, that
-nobody has looked there for a method that is new here.</p>
-<p><strong>What “read” means.</strong> In November 2026 we read each engine's released
-package, or its repository at the commit named. TRL's and verl's losses were also run
-beside this course's, values and gradients compared; the other engines were read and
-not run. Options move: check the version first. The constants are the papers', as far as
-a paper gives them. CISPO's does not: its cap of 5 here is ScaleRL's. Settings that turn
-off an engine's own additions (a KL term, a dual clip) are named where the source shows
-them on by default or in its example.</p>
-"""
 _LINKS = re.compile(
     r"(?P<file>[\w.-]+/[\w.-]+)/(?P<path>[\w./-]+)@(?P<at>[0-9a-f]{10})"
     r"|(?P<repo>[\w.-]+/[\w.-]+)#(?P<number>\d+)|(?P<url>https://[^\s,]+)"
@@ -137,63 +130,13 @@ def _link(found: re.Match) -> str:
     return f'<a href="{found["url"] or to}" title="{whole}">{shown}</a>'
 
 
-def _marked(text: str) -> str:
+def marked(text: str) -> Markup:
     """Escaped, with `…` as code and sources as links."""
-    text = re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text))
-    return _LINKS.sub(_link, text)
+    text = re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
+    return Markup(_LINKS.sub(_link, text))
 
 
-def _settings(text: str) -> str:
-    """One to a line, as they would be typed."""
-    return _marked(text).replace("</code>, ", "</code><br>").replace("), ", ")<br>")
-
-
-def _id(method: str, engine: str) -> str:
-    return f"{method}-{engine.lower()}"
-
-
-def _mark(method: str, engine: str) -> str:
-    """A matrix's entry: ✓, no or not found, as a link to the line that says more."""
-    kind = cell(method, engine).kind
-    shown = {"settings": "✓", "absent": "no"}.get(kind, kind)
-    label = f"{ALGORITHMS[method].title} in {engine}: {kind}"
-    return f'<a href="#{_id(method, engine)}" aria-label="{escape(label)}">{shown}</a>'
-
-
-def matrix() -> str:
-    """Methods by engines, each entry a link."""
-    rows = [
-        [
-            f'<a href="#{name}">{escape(method.title)}</a>',
-            *(_mark(name, engine) for engine in ENGINES),
-        ]
-        for name, method in ALGORITHMS.items()
-    ]
-    return table(["Method", *ENGINES], rows, "Which engine has which method")
-
-
-def section(name: str) -> str:
-    """A method's heading and its table, one line per engine."""
-    title = escape(ALGORITHMS[name].title)
-    rows = []
-    for engine in ENGINES:
-        _, settings, differs, source = cell(name, engine)
-        texts = _settings(settings), _marked(differs), _marked(source)
-        rows.append([escape(engine), *texts])
-    heads = ["Engine", "Settings", "What differs", "Source"]
-    caption = f"{title}: the settings, engine by engine"
-    anchors = [_id(name, engine) for engine in ENGINES]
-    return f'<h2 id="{name}">{title}</h2>\n{table(heads, rows, caption, anchors)}'
-
-
-def body() -> str:
-    """The page “Which flag gives this loss?”, as an HTML fragment."""
-    read = [[escape(engine), escape(what)] for engine, what in ENGINES.items()]
-    return (
-        '<h1 id="flags">Which flag gives this loss?</h1>\n'
-        + INTRO
-        + matrix()
-        + "".join(section(name) for name in ALGORITHMS)
-        + '<h2 id="engines">What was read</h2>\n'
-        + table(["Engine", "Read"], read, "The engines' versions")
-    )
+def typed(text: str) -> Markup:
+    """Settings, one to a line."""
+    one_by_one = str(marked(text)).replace("</code>, ", "</code><br>")
+    return Markup(one_by_one.replace("), ", ")<br>"))

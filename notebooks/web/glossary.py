@@ -1,6 +1,5 @@
 """What the page of notation says of words and symbols, for the places of their use."""
 
-import html
 import json
 import re
 from collections.abc import Mapping
@@ -10,17 +9,6 @@ from web.page import Page, text_of
 TERMS = re.compile(r'<tr>\s*<td id="([^"]+)">(.*?)</td>\s*<td>(.*?)</td>', re.S)
 """Anchor, term and meaning, in the page of notation."""
 SYMBOLS = re.compile(r"<tr>\s*<td>(.*?)</td>\s*<td>(.*?)</td>", re.S)
-TOLD_BELOW = {
-    "ε": "a clip's range on the ratio",
-    "τ": "a temperature of SAPO's gate; in IPO, DRO and Kimi K2.5 a penalty's weight",
-    "b": "a baseline",
-    "μ": "the policy of a sampler that is late, rounds, or is another program",
-    "δ": "a bound on how far a probability moves",
-    "P": "the number of prompts in a rollout",
-    "G": "the number of responses to each prompt",
-    "B": "the number of rows, P times G",
-}
-"""Symbols that the page explains in a sentence below its table."""
 ORDINARY = ("K", "default", "group", "update")
 """Terms that are everyday words, too, or letters: their first use says nothing."""
 
@@ -45,7 +33,6 @@ def script(page: Page) -> bytes:
     }
     table = page.body.partition('<h2 id="glossary">')[0]
     symbols = {letters(cell): [cell, said] for cell, said in SYMBOLS.findall(table)}
-    symbols |= {one: [html.escape(one), said] for one, said in TOLD_BELOW.items()}
     told = json.dumps({"terms": terms, "symbols": symbols}, ensure_ascii=False)
     return f"courseGlossary({told});".encode()
 

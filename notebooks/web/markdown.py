@@ -5,10 +5,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from nbconvert.filters.markdown_mistune import (
-    IPythonRenderer,
-    MarkdownWithMath,
-)
+from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexer import Lexer
+from pygments.lexers import PythonLexer
 
 from web.mathematics import mathml
 from web.page import Page, SiteError, slug, text_of
@@ -31,6 +32,12 @@ class Renderer(IPythonRenderer):
 
     def block_code(self, code: str, info: str | None = None) -> str:
         return super().block_code(code, info).replace("<pre>", '<pre tabindex="0">', 1)
+
+
+def in_colour(code: str, lexer: Lexer | None = None) -> str:
+    """Code, of Python if nothing else is said."""
+    shown = highlight(code, lexer or PythonLexer(), HtmlFormatter())
+    return shown.replace("<pre>", '<pre tabindex="0">', 1)
 
 
 def markdown(text: str) -> str:
@@ -66,16 +73,22 @@ def in_sight(row: str, place: int) -> str:
     return "".join([before, *cells])
 
 
+def headed(body: str, name: str) -> tuple[str, str]:
+    """A page's title, and its first paragraph if it begins with one."""
+    found = re.search(r"<h1[^>]*>(.*?)</h1>\s*(?:<p>(?!<img)(.*?)</p>)?", body, re.S)
+    if not found:
+        raise SiteError(f"{name} has no title: a line that begins with '# '")
+    return text_of(found[1]), text_of(found[2] or "")
+
+
 def from_markdown(path: Path, group: str) -> Page:
     """A page of a Markdown file; its first heading is the title."""
     try:
         body = markdown(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise SiteError(f"{path.name}: {error}") from error
-    found = re.search(r"<h1[^>]*>(.*?)</h1>", body, re.S)
-    if not found:
-        raise SiteError(f"{path.name} has no title: a line that begins with '# '")
-    return Page(f"{path.stem}.html", text_of(found[1]), body, group, path)
+    title, summary = headed(body, path.name)
+    return Page(f"{path.stem}.html", title, body, group, path, summary=summary)
 
 
 PARTS = re.compile(r"(<[^>]+>)")

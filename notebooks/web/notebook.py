@@ -8,17 +8,15 @@ import re
 from pathlib import Path
 
 import nbformat
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import PythonLexer
 
 from web import exercises
 from web.exercises import IN_A_NOTEBOOK, IN_THE_PAGE, Part
-from web.markdown import markdown
-from web.page import Page, SiteError, enlarged, size_of, sized, text_of
+from web.markdown import headed, in_colour, markdown
+from web.page import Page, SiteError, enlarged, size_of, sized
 from web.tables import still
 
 FOLDED = "hide-input"
+FOLD = '<details class="fold{}"><summary>{}</summary>{}</details>'
 STILL = re.compile(
     r"On GitHub [^.]*\bstill\b[^.]*\. In JupyterLab[^.]*Shift\+Enter[^.]*\."
     r"(?: If the [^.]*Ctrl\+B[^.]*\.)?"
@@ -50,23 +48,17 @@ class Chapter:
                 parts.append(Part(cell, self.code(cell)))
         if not any(cell.get("outputs") for cell in cells):
             raise SiteError(f"{self.path.name} has no outputs; {self.again}")
-        notebook = f"notebooks/{self.path.name}"
-        body = "\n".join(exercises.gathered(parts, notebook))
-        asks = 'class="exercise"' in body
-        found = re.search(r"<h1[^>]*>(.*?)</h1>", body, re.S)
-        if not found:
-            raise SiteError(f"{self.path.name} has no title")
-        lead = re.search(r"</h1>\s*<p>(.*?)</p>", body, re.S)
+        body = "\n".join(exercises.gathered(parts, f"notebooks/{self.path.name}"))
+        title, lead = headed(body, self.path.name)
         return Page(
             f"{self.path.stem}.html",
-            text_of(found[1]),
+            title,
             body,
             group,
             self.path,
-            (*self.scripts, *["assets/exercises.js"] * asks),
+            (*self.scripts, "assets/exercises.js"),
             self.files,
-            text_of(lead[1]) if lead else "",
-            ("exercises.css",) * asks,
+            lead,
         )
 
     def prose(self, source: str) -> str:
@@ -82,14 +74,13 @@ class Chapter:
                 + self.again
             )
         outputs = "".join(self.output(one) for one in cell.outputs)
-        shown = highlight(cell.source, PythonLexer(), HtmlFormatter())
-        shown = shown.replace("<pre>", '<pre tabindex="0">', 1)
+        shown = in_colour(cell.source)
         if FOLDED in cell.metadata.get("tags", ()) or 'class="explorer"' in outputs:
             lines = len(cell.source.splitlines())
             what = f"code, {lines} line" + "s" * (lines > 1)
-            shown = f'<details class="fold"><summary>{what}</summary>{shown}</details>'
+            shown = FOLD.format("", what, shown)
         if outputs and exercises.is_hidden(cell):
-            outputs = exercises.fold("What the cell shows", outputs)
+            outputs = FOLD.format(" answered", "What the cell shows", outputs)
         return f'<div class="cell">{shown}{outputs}</div>'
 
     def output(self, output) -> str:

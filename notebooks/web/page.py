@@ -3,11 +3,12 @@
 import html
 import io
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import jinja2
+import nbformat
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,8 +29,7 @@ class Page:
     `body` is HTML whose links and pictures are relative to `source`, a file of the
     repository; the build turns them into the site's. `source` is None where the page
     was made from code: then its links are the site's already. `files` are written
-    beside the pages: by their path in the site, what they hold. `styles` are
-    those of `assets` that this page alone needs.
+    beside the pages: by their path in the site, what they hold.
     """
 
     file: str
@@ -40,15 +40,30 @@ class Page:
     scripts: tuple[str, ...] = ()
     files: dict[str, bytes] = field(default_factory=dict)
     summary: str = ""
-    styles: tuple[str, ...] = ()
 
 
-def template(name: str) -> jinja2.Template:
-    """One of `assets`, which escapes what it is given."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(ASSETS), autoescape=True, trim_blocks=True
-    )
-    return environment.get_template(name)
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(ASSETS),
+    autoescape=lambda name: ".html." in name,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    keep_trailing_newline=True,
+)
+"""Of `assets`; HTML escapes what it is given."""
+TEMPLATES.policies["json.dumps_kwargs"] = {"ensure_ascii": False}
+
+
+def made(name: str, title: str, group: str = "", summary: str = "", **data) -> Page:
+    """The page that a template of its name makes of what it is given."""
+    body = TEMPLATES.get_template(f"{name}.html.j2").render(data)
+    return Page(f"{name}.html", title, body, group, summary=summary)
+
+
+@cache
+def prose(stem: str) -> str:
+    """A chapter's Markdown; a heading right below </details> would be read as HTML."""
+    cells = nbformat.read(NOTEBOOKS / f"{stem}.ipynb", as_version=4).cells
+    return "\n\n".join(c.source for c in cells if c.cell_type == "markdown")
 
 
 WITHIN_A_LINE = r"</?(?:a|b|code|em|i|math|m\w+|strong|sub|sup)\b[^>]*>"
@@ -80,26 +95,3 @@ def enlarged(image: str) -> str:
     """A picture that leads to itself: a tap on a phone shows it as large as it is."""
     address = re.search(r'src="([^"]+)"', image)[1]
     return f'<a class="enlarge" href="{address}">{image}</a>'
-
-
-def table(
-    headers: list[str],
-    rows: list[list[str]],
-    caption: str = "",
-    anchors: Sequence[str] = (),
-) -> str:
-    """A table that scrolls by itself on a narrow screen; every cell is HTML.
-
-    `anchors` has one for every row, if the rows are to be linked to.
-    """
-    head = "".join(f'<th scope="col">{one}</th>' for one in headers)
-    begins = [f'<tr id="{anchor}">' for anchor in anchors] or ["<tr>"] * len(rows)
-    body = "".join(
-        f'{begin}<th scope="row">{first}</th>'
-        + "".join(f"<td>{one}</td>" for one in others)
-        + "</tr>"
-        for begin, (first, *others) in zip(begins, rows)
-    )
-    name = f"<caption>{caption}</caption>" if caption else ""
-    parts = f"{name}<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-    return f'<div class="table" tabindex="0"><table>{parts}</table></div>'

@@ -9,7 +9,6 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-import jinja2
 import numpy as np
 import pandas as pd
 
@@ -28,7 +27,7 @@ from experiments.finding import (
 )
 from experiments.grid import TEN
 from refimpl.checkpoint import write
-from web.page import ASSETS, NOTEBOOKS
+from web.page import NOTEBOOKS, TEMPLATES
 
 ALIVE = 0.1
 """Reward below which a policy has collapsed: it hardly moves any more."""
@@ -37,13 +36,7 @@ PAGE = NOTEBOOKS / "guide" / "finding.md"
 
 def text() -> str:
     """The paper. Raises jinja2's `UndefinedError` for a number that nobody has."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(ASSETS),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template("finding.md.j2").render(numbers())
+    return TEMPLATES.get_template("finding.md.j2").render(numbers())
 
 
 def numbers() -> dict[str, Any]:

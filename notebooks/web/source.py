@@ -3,11 +3,10 @@
 import html
 from pathlib import Path
 
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
 from pygments.lexers import TextLexer, get_lexer_for_filename
 from pygments.util import ClassNotFound
 
+from web.markdown import in_colour
 from web.page import ROOT, Page
 
 LARGEST = 200_000
@@ -23,7 +22,6 @@ def of_code(path: Path) -> Page:
             lexer = get_lexer_for_filename(path.name)
         except ClassNotFound:
             lexer = TextLexer()
-        shown = highlight(path.read_text(encoding="utf-8"), lexer, HtmlFormatter())
-        shown = shown.replace("<pre>", '<pre tabindex="0">', 1)
+        shown = in_colour(path.read_text(encoding="utf-8"), lexer)
     title = f'<h1 id="top"><code>{html.escape(name)}</code></h1>'
     return Page(f"code-{name.replace('/', '-')}.html", name, title + shown)

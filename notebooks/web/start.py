@@ -4,11 +4,11 @@ chapter with its minutes."""
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
-from web import instructor
+from web import instructor, two_rewards
 from web.markdown import markdown
-from web.page import ROOT, Page, template
-from web.pictures import two_rewards
+from web.page import ROOT, Page, made
 
 FIRST = ROOT / "README.md"
 CORE = "00 01 02 03 05 06 10 11 13".split()
@@ -17,38 +17,25 @@ CORE = "00 01 02 03 05 06 10 11 13".split()
 
 def page(pages: Sequence[Page]) -> Page:
     chapters = [one for one in pages if one.source and one.source.suffix == ".ipynb"]
-    core = [one for one in chapters if instructor.number(one) in CORE]
-    runs = json.loads(two_rewards.FILE.read_text(encoding="utf-8"))
     lead, for_whom = said("Reasoning models"), said(r"\*\*For you if")
-    body = template("start.html.j2").render(
-        title=title(),
-        # The question that the picture answers stands above it, the rest below.
-        hook=markdown(lead.partition(" **This is")[0]),
-        lead=markdown("**This is" + lead.partition(" **This is")[2]),
-        for_whom=markdown(for_whom),
-        runs=runs,
-        last=len(runs["steps"]) - 1,
-        first=chapters[0],
-        core=core,
-        electives=[one for one in chapters if one not in core],
-        can=can,
-        found=markdown(said(r"\*\*What we found")),
-        image=image,
-        number=instructor.number,
-        minutes=instructor.minutes,
-    )
-    return Page(
-        "index.html",
+    # The question that the picture answers stands above it, the rest below.
+    hook, this_is, rest = lead.partition(" **This is")
+    written = made(
+        "index",
         "Start",
-        body,
-        source=FIRST,
-        styles=("door.css",),
         summary=re.sub(r"[*`]", "", lead),
+        heading=FIRST.read_text(encoding="utf-8").splitlines()[0].removeprefix("# "),
+        hook=markdown(hook),
+        lead=markdown(this_is + rest),
+        for_whom=markdown(for_whom),
+        runs=json.loads(two_rewards.FILE.read_text(encoding="utf-8")),
+        chapters=[
+            (one, instructor.told(one), can(one), image(one)) for one in chapters
+        ],
+        core=CORE,
+        found=markdown(said(r"\*\*What we found")),
     )
-
-
-def title() -> str:
-    return FIRST.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+    return replace(written, source=FIRST)
 
 
 def said(begins: str) -> str:

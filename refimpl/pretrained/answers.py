@@ -45,7 +45,7 @@ def extracted(completion: str, answer: Any, how: Extract = "whole") -> str:
     (text, is_marked), reference = notation.final(text), str(answer).strip()
     if not is_marked and "\n" not in reference:
         text = notation.affirmed(text, reference)
-    if notation.is_number(reference):
+    if notation.NUMBER.fullmatch(reference):
         numbers = notation.numbers(text, reference)
         return numbers[-1] if numbers else ""
     lines = [line for line in text.splitlines() if not line.strip().startswith("```")]
@@ -95,9 +95,8 @@ def contains_answer(
 
 def _contains(text: str, right: str) -> bool:
     text = text[-judge.MAX_ANSWER_CHECKED :]
-    if notation.is_number(right):
-        value = _value(right)
-        return any(_value(number) == value for number in notation.numbers(text, right))
+    if notation.NUMBER.fullmatch(right):
+        return _value(right) in map(_value, notation.numbers(text, right))
     return bool(right) and right in text
 
 
@@ -131,14 +130,13 @@ def math_correct(
     """
     check_references(answer, float(time_limit))
     references = [_reference(right) for right in answer]
-    results = [
+    read = [
         _read(text, reference) if isinstance(text, str) else 0.0
         for text, reference in zip(completions, references, strict=True)
     ]
-    asked = [(x, _gold(r)) for x, r in zip(results, references) if isinstance(x, str)]
-    given, gold = [x for x, _ in asked], [r for _, r in asked]
-    judged = iter(judge.scores(MATHEMATICS, given, gold, float(time_limit)))
-    return [next(judged) if isinstance(x, str) else x for x in results]
+    gold = [_gold(reference) for reference in references]
+    scores = judge.scores(MATHEMATICS, read, gold, float(time_limit))
+    return [x if isinstance(x, float) else y for x, y in zip(read, scores)]
 
 
 def _read(completion: str, reference: str) -> float | str:
@@ -147,11 +145,9 @@ def _read(completion: str, reference: str) -> float | str:
     text = notation.english(text[-judge.MAX_ANSWER_CHECKED :], reference)
     if not is_marked:
         text = notation.affirmed(text, reference)
-    as_text = _is_text[reference]
-    by_text = as_text or not notation.is_number(reference)
-    if by_text and notation.says(text, reference, is_marked, strict=not as_text):
-        return 1.0
-    return 0.0 if as_text else notation.mathematics(text, reference, is_marked)
+    if _is_text[reference]:
+        return float(notation.says(text, reference, is_marked))
+    return notation.mathematics(text, reference, is_marked)
 
 
 def _reference(answer: Any) -> str:
@@ -179,10 +175,8 @@ def check_references(answer: Collection[Any], time_limit: float = 2.0) -> None:
         reference = _reference(right)
         if reference in _is_text:
             continue
-        cut = reference[-1:] in "-+*/^_=<\\" or reference.count("{") > reference.count(
-            "}"
-        )
-        if cut or not re.search(r"\w|[①-⑨∞∅]", reference):
+        whole = re.search(r"[\w∞∅].*(?<![-+*/^_=<\\])$", reference, re.S)
+        if not whole or reference.count("{") > reference.count("}"):
             raise UserError(
                 f"the reference in row {row}, {shown(right)}, cannot be compared, as "
                 "it is empty or cut off: mend that row or leave it out, or judge it by "
@@ -198,7 +192,8 @@ def _as_text(reference: str) -> bool:
     """True for words, letters, choices such as (1)(3), and dates."""
     several = re.fullmatch(r"(?:\(\d\d?\)){2,}|\d+([-/])\d+\1\d+", reference)
     choice = notation.CHOICE.match(reference)
-    return bool(several or choice or notation.words(reference))
+    mathematics = re.search(r"\$|\\boxed", reference) or notation.is_formula(reference)
+    return bool(several or choice or not mathematics)
 
 
 math_correct.check_rows = lambda rows: check_references(  # type: ignore[attr-defined]

@@ -138,7 +138,10 @@ class Chat:
             )
 
     def _without_second_start(self, text: str) -> str:
-        """Remove a leading BOS token if the tokenizer adds one to every text itself."""
+        """Remove a leading BOS token if the tokenizer adds one to every text itself.
+
+        Llama 3's template and its tokenizer both write one.
+        """
         start = self.tokenizer.bos_token
         if not start or not text.startswith(start):
             return text

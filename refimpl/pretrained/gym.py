@@ -26,7 +26,6 @@ from refimpl.pretrained.extras import needed
 from refimpl.seeds import salted
 from refimpl.validation import (
     Count,
-    Positive,
     Seed,
     UserError,
     guarded,
@@ -54,11 +53,7 @@ WHY["gsm_symbolic"] = "reads digits alone, so that it pays -7 for 7"
 FORWARDS = frozenset({"composite"})
 """Datasets that combine others, and would call the scorers of those."""
 
-COMMON: dict[str, Any] = {
-    "extract": Extract,
-    "partial_credit": bool,
-    "time_limit": Positive,
-}
+COMMON: dict[str, Any] = {"extract": Extract, "partial_credit": bool}
 CHUNK = 256
 
 
@@ -71,7 +66,6 @@ class ReasoningGym:
     - `partial_credit`: the reward is the scorer's own number in [0, 1], which is often
       a little above 0 for an answer that is nearly right; False: 1.0 for full marks
       (0.99 or more), else 0.0.
-    - `time_limit`: seconds that the scorer may take for one answer.
     - `scorer`: a reward function with TRL's signature instead of the dataset's scorer;
       it gets the columns `answer` and `entry` (reasoning-gym's complete record).
 
@@ -88,7 +82,6 @@ class ReasoningGym:
     difficulty: dict[str, Any]
     extract: Extract
     partial_credit: bool
-    time_limit: float
     scorer: Reward | None
 
     habit = staticmethod(answers.habit)
@@ -101,7 +94,6 @@ class ReasoningGym:
         *,
         extract: Extract = "whole",
         partial_credit: bool = True,
-        time_limit: Positive = 2.0,
         scorer: Reward | None = None,
         **difficulty: Any,
     ) -> None:
@@ -112,7 +104,6 @@ class ReasoningGym:
             difficulty=difficulty,
             extract=extract,
             partial_credit=partial_credit,
-            time_limit=time_limit,
             scorer=scorer,
         )
         self._config(0)
@@ -169,7 +160,7 @@ class ReasoningGym:
 
     def _scores(self, answer: Collection[Any], entry: Collection[dict]) -> list[float]:
         scorer = ("reasoning_gym", self.name, self.difficulty)
-        return judge.scores(scorer, answer, entry, self.time_limit)
+        return judge.scores(scorer, answer, entry)
 
     def _draw(self, n: int, purpose: str, held_out: bool) -> list[dict]:
         start = random.Random(f"reasoning_gym {purpose}").randrange(2**31)
@@ -189,19 +180,18 @@ class ReasoningGym:
 
     def _entries(self, start: int, n: int) -> Iterator[dict]:
         """Generate n problems."""
-        for first in range(start, start + n, CHUNK):
-            dataset = None
-            for index in range(min(CHUNK, start + n - first)):
+        for index in range(n):
+            try:
                 with _generators_kept():
-                    try:
-                        if dataset is None:
-                            dataset = _datasets()[self.name][0](self._config(first))
-                        entry = dataset[index]
-                    except Exception as error:
-                        raise UserError(
-                            f"{self!r} could not make a problem: {one_line(error)}"
-                        ) from error
-                yield entry
+                    if index % CHUNK == 0:
+                        config = self._config(start + index)
+                        dataset = _datasets()[self.name][0](config)
+                    entry = dataset[index % CHUNK]
+            except Exception as error:
+                raise UserError(
+                    f"{self!r} could not make a problem: {one_line(error)}"
+                ) from error
+            yield entry
 
     def _config(self, seed: int) -> Any:
         """Make the dataset's configuration; `UserError` if it refuses the settings."""
@@ -216,7 +206,7 @@ class ReasoningGym:
         return config
 
 
-DEFAULTS = {"extract": "whole", "partial_credit": True, "time_limit": 2.0}
+DEFAULTS = {"extract": "whole", "partial_credit": True}
 
 
 @functools.lru_cache(maxsize=64)

@@ -41,14 +41,13 @@ def memory(
     gradient_checkpointing: bool = False,
     share_prompts: bool = True,
     beta: Weight = 0.0,
-    each: Count = 4,
 ) -> dict[str, int]:
     """Bytes per kind of tensor; `peak` is their sum.
 
-    `r` is the rank of a LoRA on all linear layers, None is full fine-tuning; `each` is
-    the size of one number in bytes. The memory of sampling is added to that of an
-    update, because an allocator seldom frees memory in between. The rest of the process
-    (Python and torch, about 0.4 GB) is not included.
+    `r` is the rank of a LoRA on all linear layers, None is full fine-tuning; all
+    numbers are float32. The memory of sampling is added to that of an update, because
+    an allocator seldom frees memory in between. The rest of the process (Python and
+    torch, about 0.4 GB) is not included.
     """
     d, f, heads = (
         config.hidden_size,
@@ -99,7 +98,7 @@ def memory(
         "logits": LOGIT_COPIES * scored * vocabulary,
         "KV cache": sampled * length * layers * 2 * k,
     }
-    held = {name: n * each for name, n in parts.items()}
+    held = {name: 4 * n for name, n in parts.items()}
     held["allocator, buffers"] = round(BESIDES * sum(held.values()))
     return {**held, "peak": sum(held.values())}
 

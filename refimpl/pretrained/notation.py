@@ -17,7 +17,8 @@ NUMBER = re.compile(
     re.ASCII,
 )
 QUOTIENT = re.compile(
-    rf"(?:\d+ (?=\d+/\d))?{NUMBER.pattern}(?:\s*/\s*{NUMBER.pattern})?(?:\s?\\?%)?",
+    rf"(?:\d+ (?=\d+/\d))?{NUMBER.pattern}(?:\s*(?:/|or|to)\s*{NUMBER.pattern})?"
+    r"(?:\s?\\?%)?",
     re.ASCII,
 )
 _DASHES = str.maketrans("\N{MINUS SIGN}\N{EN DASH}", "--")
@@ -31,35 +32,36 @@ BRACKETS = "()[]{}<>"
 # Where the answer stands
 
 _JOINS_BOXES = re.compile(
-    r"(?=.*(?:and|or|[,;、和或]))(?:[\s$,;、和或*]|\\quad|\\[\[\]();, ]|and|or"
-    r"|\\text\{\s*(?:and|or),?\s*\}|[A-Za-z]\w*\s*=)*",
+    r"(?=.*(?:and|or|[,;、和或]))(?:[\s$,;、和或*\\()\[\]]|quad|and|or"
+    r"|text\{\s*(?:and|or),?\s*\}|[A-Za-z]\w*\s*=)*",
     re.S,
 )
 _ANSWER = re.compile(
     r"\banswers?\b[^\n]{0,60}?(?:\b(?:is|are)\b|[:=])[\s*:]*|^\s*####",
     re.I | re.M,
 )
-_LATER = re.compile(
-    r"(?:[Ff]inal [Aa]|[Tt]he a|\n\W*A)nswer\b[^\n.]{0,40}?(?:\bis\b|:)[\s*]*"
-    r"(?=[-(]*[\d$\\]|[A-Z]\b)"
-)
+_LATER = re.compile(_ANSWER.pattern + r"(?=[-(]*[\d$\\]|(?-i:[A-Z])\b)", re.I | re.M)
 _SENTENCE = re.compile(r"(?<=[.!?])(?<!\d!)\s+|\n+")
 LEAD = re.compile(
     r"(?:\b(?:is|are|be|equals)\b|t's\b|:)[\s*]*|(?<![<>!=])=(?!=)|\b(?=option )", re.I
 )
 _CLAUSE = re.compile(
-    r"([.,;:!?](?=\s)|\b(?:but|so|thus|hence|therefore|and(?=\s+not\b))\b)", re.I
+    r"([.,;:!?](?=\s)|\b(?:but|so|thus|hence|therefore|and(?=\s+not\b))\b"
+    r"|\s(?=because\b))",
+    re.I,
 )
 _DENIES = re.compile(
-    r"(?<!\\)\b(?:not|never|neither|nor|cannot)\b(?!.*(?:\bis\b|=))|n['’]t\b", re.I
+    r"(?<!\\)\b(?:not|never|neither|nor|cannot)\b(?!.*(?:\bis\b|=))|n['’]t\b"
+    r"|\bis (?:wrong|incorrect)\b",
+    re.I,
 )
-_REASON = re.compile(r",?\s+(?:because|since|as)\b")
 _HAN = "[\u3040-\u30ff\u4e00-\u9fff]+"
 _CHINESE = {
-    "：": ": ", "不是": ", not ", "大?约[是为]?": " about ", "选项?": " option ",
-    "正确": " is correct ", "等于|[是为為有]": " is ", "或者?": " or ",
-    "[和与、，]": ", ", _HAN: " han ",
-}  # fmt: skip
+    "不是": ", not ",
+    "[选是为為有：]|等于": " is ",
+    "或者?|[和与、，]": ", ",
+    _HAN: " han ",
+}
 
 
 def in_tag(text: str) -> str:
@@ -83,21 +85,19 @@ def in_boxes(text: str) -> tuple[str | None, str]:
     Boxes that are joined by *and*, *or* or a comma are one list. A box that is never
     closed is an empty answer; if there is no box, the content is None.
     """
-    found, after, end = list[str](), "", len(text)
-    while (start := text.rfind(r"\boxed", 0, end)) >= 0:
-        inside, rest = _braced(text[start + 6 : end].lstrip())
-        if found and not _JOINS_BOXES.fullmatch(rest):
-            break
-        after = after if found else rest
-        found, end = [inside, *found], start
+    found, after = list[str](), ""
+    for piece in text.split(r"\boxed")[1:]:
+        joins = found and _JOINS_BOXES.fullmatch(after)
+        inside, after = _braced(piece.lstrip())
+        found = [*(found if joins else []), inside]
     return ", ".join(found) if found else None, after
 
 
 def _braced(text: str) -> tuple[str, str]:
     """The content of the braces with which a text begins, and the rest."""
     if not text.startswith("{"):
-        short = re.match(r"[^\s$]*", text)[0]  # type: ignore[index]
-        return short, text[len(short) :]
+        short, space, rest = text.partition(" ")
+        return short.strip("$"), space + rest
     depth = 0
     for end, sign in enumerate(text):
         depth += {"{": 1, "}": -1}.get(sign, 0)
@@ -151,57 +151,38 @@ def english(text: str, like: str) -> str:
 _COSTUME = re.compile(r"\\(?:text(?:bf)?|mathrm|mbox)(?=\{)|\\(?:left|right)\b|\\ ")
 CHOICE = re.compile(r"\W*([A-Z])(?:(?:[)}\]]\s*|[.:]\s+)(\S.*)|\W*$)", re.S)
 _LETTER = re.compile(  # neither I nor an article, nor an unknown
-    r"(?<![\w'’\\])(?!A (?!is|because|or|and)[a-z])([A-HJ-Z])(?![\w'’]|\s*[-=+*/^<>])"
+    r"(?<![\w'’\\])(?!A (?!is|or|and)[a-z])([A-HJ-Z])(?![\w'’]|\s*[-=+*/^<>])"
 )
 _VERDICT = re.compile(  # Yes, it is.
     r"(?is)\W*(yes|no|true|false)\W*?[,.!](?!.*\b(?:yes|no|true|false)\b)"
 )
-_NAMES = (
-    "sqrt|pi|infinity|infty|arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp|"
-    "alpha|beta|gamma|delta|theta|lambda|phi|omega|mu|sigma"
-)
-_NAME = re.compile(rf"(?<![A-Za-z\\])(?:{_NAMES})(?![A-Za-z])")
 
 
 def plain(text: str) -> str:
     """A text without what its writer may choose: spaces, costume, stops, case."""
     text = re.sub(r"\\textcircled\{?(\d)\}?", r"(\1)", text)
     text = re.sub("[①-⑳]", lambda one: f"({unicodedata.digit(one[0], 0)})", text)
-    text = re.sub(r"(?<=\d\))[\s,、和]+(?=\()", "", text)
     text = text.replace("$", "").replace(r"\dfrac", r"\frac")
     text = _COSTUME.sub("", text).strip(STOPS.replace("!", ""))
     text = re.sub(r"(?<!\d)!+$", "", text)  # 5! is not 5
-    text = re.sub(r"(?<!\w)\s+|\s+(?!\w)", "", text)
+    text = re.sub(r"(?<!\w)[\s、]+|[\s、]+(?!\w)", "", text)
     text = re.sub(r"\{(\w)\}", r"\1", re.sub(r"\s+", " ", text))
     while text[:1] + text[-1:] in ("()", "{}", "[]", "<>"):
         text = text[1:-1]
     return text.casefold()
 
 
-def words(text: str) -> bool:
-    r"""True for words such as `\text{Monday}`, `(C)` or `no`; not for `xy`, `tan x`."""
-    bare = plain(text).strip(BRACKETS)
-    if not re.sub("[ '-]", "", bare).isalpha():  # ½ is no letter
-        return False
-    one = len(bare) == 1 and not re.match("[Α-ω]", bare)
-    return one or bare == "no" or bool(re.search(rf"[^\W\d_]{{3}}|{_HAN}", bare))
-
-
-def says(text: str, reference: str, is_marked: bool, strict: bool = False) -> bool:
-    """True if the answer is `reference`, compared as text.
-
-    `strict` is for a formula, which is no result of an equation and no last word.
-    """
+def says(text: str, reference: str, is_marked: bool) -> bool:
+    """True if the answer is `reference`, compared as text."""
     part = text if is_marked else [*parts(text), ""][0]
-    leads = [m for m in LEAD.finditer(part) if not (strict and m[0] == "=")]
-    said = [text, part, *(part[lead.end() :] for lead in leads[-8:])]
-    said += [_REASON.split(one)[0] for one in said]
+    said = [text, part, *(part[m.end() :] for m in [*LEAD.finditer(part)][-8:])]
+    said = [re.split(r",?\s+(?:because|since)\b", one)[0] for one in said]
     wanted, last = {plain(reference)}, part.split()
-    if own := not strict and CHOICE.match(_COSTUME.sub("", reference)):
+    if own := CHOICE.match(_COSTUME.sub("", reference)):
         wanted |= {plain(own[1]), plain(own[2] or own[1])}  # (D) Marta: either will do
         if any({*_LETTER.findall(_COSTUME.sub("", one))} == {own[1]} for one in said):
             return True
-    elif not strict:
+    else:
         n = len(reference.split())
         if last[-n - 1 : -n] not in (["or"], ["and"]):
             said.append(" ".join(last[-n:]))
@@ -216,48 +197,43 @@ _SIGNS = {
     "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "⁄": "/", "≤": r"\le ",
     "≥": r"\ge ", "≠": r"\ne ", "∞": r"\infty ", "π": r"\pi ", "√": r"\sqrt ",
     "∪": r"\cup ", "∈": r"\in ", "∅": r"\emptyset ", "±": r"\pm ", "²": "^2",
-    "³": "^3", "**": "^", r"\$": "", r"\left(": "(", r"\right)": ")",
+    "³": "^3", "°": r"^\circ ", "**": "^", r"\$": "", r"\left(": "(", r"\right)": ")",
 }  # fmt: skip
 _PRODUCT = re.compile(
     r"(?<=[\d)])\s*(?=\(\s*-?(?:\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\})\s*\))"
 )
-_BAR = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\s*(?:\{(\d+)\}|(\d))")
+_REPEATING = re.compile(r"(\.\d*)\\(?:overline|bar|dot) *(?:\{(\d+)\}|(\d))")
+_NAMES = "sqrt|pi|infty|(?:arc)?(?:sin|cos|tan)|log|ln|exp|alpha|beta|theta|lambda"
 _TYPED = (
-    (_NAME, r"\\\g<0>"),
+    (re.compile(rf"(?<![A-Za-z\\])(?:{_NAMES})(?![A-Za-z])"), r"\\\g<0>"),
     (re.compile(r"(?<=\d)[eE]([-+]?\d+)"), r"\\cdot10^{\1}"),
     (re.compile(r"(?<![\d./])(\d+) (\d+)/(\d+)(?![\d./])"), r"\1\\frac{\2}{\3}"),
     (re.compile(r"\\sqrt ?\(([^()]*)\)"), r"\\sqrt{\1}"),
-    (re.compile(r"\^(-\d+)"), r"^{\1}"),
     (re.compile(r"\s*(?:,|;|\\text\{)?\s*\b(?:and|or)\b\s*\}?\s*"), ", "),
+    (re.compile(r"\b(?:either|between)\b", re.I), ""),
+    (re.compile(r"(?<=\d) x (?=\d)"), r"\\times "),
 )
 _SYMBOL = "(?:[kcmdµμ]?(?:m|g|s|l|L|J|W|N|Pa|mol)|h|hr|min|ft|in|mi|yd|lb)"
-_POWER = r"(?:[²³]|\^\{?-?[1-4]\}?)"
 _MEASURE = re.compile(  # 60 km/h, 10 m/s², 5 cm^2, 12m², 30°C; 5m^2 may be a formula
-    rf"(?<=\d)(?: ?{_SYMBOL}[/·]{_SYMBOL}(?:{_POWER}|[23])?| ?{_SYMBOL}"
-    rf"| {_SYMBOL}{_POWER}|{_SYMBOL}[²³23]| ?°[CF])(?=[ .*]*$)"
+    rf"(?<=\d)(?: ?°[CF]| ?{_SYMBOL}(?:[/·]{_SYMBOL})?[²³23]?"
+    rf"| {_SYMBOL}(?:/{_SYMBOL})?\^[23])(?=[ .*]*$)|(?<=\d) {_SYMBOL}(?= [-+=] )"
 )
 _CHOSEN = re.compile(
     r"(?:^|(?<=\$))(?:\\text(?:bf)?\{)?\(?[A-J][).:](?:\s|\\[ ;,]|\})+(?=[^\s$])"
 )
-_OPERATOR = re.compile(r"[-+*/^_=<>!\\]|\d[A-Za-z(]|[A-Za-z]\(?\d|\)\d")
+_OPERATOR = re.compile(
+    r"[-+*/^_=<>!\\].*\w|\w.*[-+*/^_=<>!\\]|\d[A-Za-z(]|[A-Za-z]\(?\d|\)\d"
+    r"|\A[\s,.:;(){}\[\]]*\d[\s,.:;(){}\[\]\d]*\Z",
+    re.S,
+)
 
 
-def is_number(text: str) -> bool:
-    """True if the text is one number and nothing else."""
-    return NUMBER.fullmatch(text) is not None
-
-
-def numbers(text: str, like: str = "") -> list[str]:
-    """All numbers in `text`, with their signs, in the form of the number `like`.
-
-    Commas and plus signs are removed, unless `like` is empty or has one.
-    """
-    matches = NUMBER.findall(joined(text, like))
-    if like and "," not in like:
-        matches = [number.replace(",", "") for number in matches]
-    if like and not like.startswith("+"):
-        matches = [number.removeprefix("+") for number in matches]
-    return matches
+def numbers(text: str, like: str) -> list[str]:
+    """All numbers in `text`, with a comma or a plus sign only if `like` has one."""
+    found = NUMBER.findall(joined(text, like))
+    if "," not in like:
+        found = [number.replace(",", "") for number in found]
+    return [number.removeprefix("" if "+" in like else "+") for number in found]
 
 
 def joined(text: str, like: str = "") -> str:
@@ -274,13 +250,11 @@ def joined(text: str, like: str = "") -> str:
 
 
 def quantity(text: str) -> str:
-    """The number, or the quotient of two numbers, that a sentence ends with.
+    """The first number or quotient after the last `is`, `:` or `=`, else the last one.
 
-    It is the first one after the last `is`, `:` or `=`, else the last one. The result
-    is empty if there is none.
+    There must be one.
     """
-    if not (found := [*QUOTIENT.finditer(text)]):
-        return ""
+    found = [*QUOTIENT.finditer(text)]
     leads = [lead.end() for lead in LEAD.finditer(text, 0, found[-1].start() + 1)]
     begins = leads[-1] if leads else found[-1].start()
     return next(match[0] for match in found if match.start() >= begins)
@@ -288,12 +262,13 @@ def quantity(text: str) -> str:
 
 def signs(text: str) -> str:
     r"""Rewrite characters such as `½` and `π` as LaTeX, `2(3)` as a product, and a
-    repeating decimal as a fraction."""
+    repeating decimal with many digits."""
     for sign, command in _SIGNS.items():
         text = text.replace(sign, command)
     text = re.sub("[¼-¾⅐-⅞]", _fraction, text)
     text = re.sub(r"\bP\([^()]*\)(?=\s*=)", "P", text)
-    return _BAR.sub(_repeating, _PRODUCT.sub(r" \\cdot ", text))
+    text = _REPEATING.sub(lambda one: one[1] + 12 * (one[2] or one[3]), text)
+    return _PRODUCT.sub(r" \\cdot ", text)
 
 
 def _fraction(sign: re.Match) -> str:
@@ -301,29 +276,19 @@ def _fraction(sign: re.Match) -> str:
     return rf"\frac{{{over}}}{{{under}}}"
 
 
-def _repeating(number: re.Match) -> str:
-    whole, begins, again = number[1], number[2], number[3] or number[4]
-    over = int(whole + begins + again) - int(whole + begins or 0)
-    return rf"\frac{{{over}}}{{{'9' * len(again) + '0' * len(begins)}}}"
-
-
 def formula(text: str) -> str:
     """The text, typed or LaTeX, as LaTeX between two `$`."""
     text = signs(joined(text))
     for pattern, rewritten in _TYPED:
         text = pattern.sub(rewritten, text)
-    text = text.replace("$", "").strip().rstrip(" .")
-    return text if text.endswith("%") and is_number(text[:-1]) else f"${text}$"
+    return f"${text.replace('$', '').strip()}$"
 
 
 def is_formula(text: str) -> bool:
     """True if all of the text may be a formula: numbers, or an operator and no word."""
     text = re.sub(r"\\(?:text|mbox|mathrm)\{[^{}]*\}", "", formula(text)).strip("$")
-    if re.fullmatch(r"[-+\d\s,.:;()\[\]]+", text, re.ASCII):
-        return bool(re.search(r"\d", text))
-    rest = re.sub(r"\\[A-Za-z]+", "", text)
-    found = _OPERATOR.search(text) and re.search(r"\w", text)  # --- is none
-    return bool(found) and not re.search(r"[^\W\d_]{3}", rest)
+    rest = re.sub(r"\\(?:begin|end)\{\w+\}|\\[A-Za-z]+", "", text)
+    return bool(_OPERATOR.search(text)) and not re.search(r"[^\W\d_]{3}", rest)
 
 
 def mathematics(text: str, reference: str, is_marked: bool) -> str:
@@ -333,27 +298,15 @@ def mathematics(text: str, reference: str, is_marked: bool) -> str:
     text = text.replace(r"\$", "")
     if text.count("$") % 2:  # money, as formulas have two
         text = text.replace("$", "")
-    if number:
-        text = re.sub(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}", r" \1/\2", text)
     if not is_marked and re.search(r"\$|\\[(\[]", text):
         return signs(text)
     for part in [text] if is_marked else parts(text):
         end = part
         if not is_marked:
-            end = re.split(r"\b(?:is|are)\b|:\s", part)[-1].rstrip(STOPS)
-            end = end.lstrip(' *`"')
-        end = _without_unit(end) if number else end
+            end = re.split(r"\b(?:is|are)\b|t's\b|(?<! ):\s", part)[-1].rstrip(STOPS)
+        end = _MEASURE.sub("", end) if number else end
         if is_formula(end):
             return formula(end)
         if number and QUOTIENT.search(part):
-            either = re.search(rf"{NUMBER.pattern} or {NUMBER.pattern}", end)
-            return formula(either[0] if either else quantity(part))
+            return formula(quantity(part))
     return formula(text) if is_marked else text
-
-
-def _without_unit(text: str) -> str:
-    """Remove a unit that looks like a formula, as in `12m²` or `7 g - 2 g = 5 g`."""
-    units = re.findall(rf"{NUMBER.pattern}\s?([A-Za-z]+)\b", text)
-    if 1 < len(units) == len(NUMBER.findall(text)) and len({*units}) == 1:
-        return re.sub(r"(?<=\d)\s?[A-Za-z]+\b", "", text)
-    return _MEASURE.sub("", text)

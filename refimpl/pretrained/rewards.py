@@ -26,24 +26,21 @@ class Sum:
 
     def __post_init__(self):
         parts = self.components
-        if not (isinstance(parts, dict) and parts) or not all(
-            isinstance(name, str) and name.isprintable() and name and callable(part)
-            for name, part in parts.items()  # a name is a column of the history
+        if not (
+            isinstance(parts, dict) and parts and all(map(callable, parts.values()))
         ):
             raise UserError(
                 "components must be a dictionary of at least one reward function, "
                 f"name → function, got {shown(parts)}"
             )
+        given = [1.0] * len(parts) if self.weights is None else self.weights
         try:
-            given = [1.0] * len(parts) if self.weights is None else self.weights
-            weights = [*map(float, given)]
-        except (TypeError, ValueError):
-            weights = []
-        if len(weights) != len(parts) or not all(map(math.isfinite, weights)):
+            weights = [float(w) for _, w in zip(parts, given, strict=True)]
+        except (TypeError, ValueError) as error:
             raise UserError(
-                f"weights must be {len(parts)} finite numbers, one for each of "
+                f"weights must be {len(parts)} numbers, one for each of "
                 f"{', '.join(parts)}; got {shown(self.weights)}"
-            )
+            ) from error
         object.__setattr__(self, "components", dict(parts))
         object.__setattr__(self, "weights", tuple(weights))
 

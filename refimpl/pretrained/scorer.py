@@ -148,9 +148,8 @@ def _curve(gold: list, given: list) -> bool:
         return False
     for equation in given[0].atoms(Eq):
         left = equation.lhs.subs({f: Symbol("f") for f in equation.atoms(AppliedUndef)})
-        odd = left.atoms(exp) | (left.atoms(Number) - {-1})
-        odd |= {power for power in left.atoms(Pow) if power.exp != -1}
-        if left.free_symbols and odd:
+        names = left.free_symbols
+        if names and left.atoms(exp, Pow, Number) - {-1, *(1 / name for name in names)}:
             return True
     return False
 

@@ -75,18 +75,13 @@ def packed_size(rollout: Rollout) -> tuple[int, int]:
 
 def states(model: Model, rollout: Rollout) -> Float[Tensor, "B T H"]:
     """The last hidden state that predicts each response token, from packed rows."""
-    ids, positions, owner, source = pack(rollout)
-    return _read(model, ids, positions, owner).flatten(0, 1)[source]
+    *rows, source = pack(rollout)
+    return _read(model, *rows).flatten(0, 1)[source]
 
 
 def _read(model: Model, ids: Tensor, positions: Tensor, owner: Tensor) -> Tensor:
     """Compute the last hidden states (N, L, H) of packed rows."""
     allowed = attends(owner)[:, None]  # for all heads
-    if model.config._attn_implementation == "eager":  # adds the mask to its scores
-        least = torch.finfo(model.dtype).min
-        allowed = torch.zeros_like(allowed, dtype=model.dtype).masked_fill(
-            ~allowed, least
-        )
     return model.get_decoder()(
         ids, attention_mask=allowed, position_ids=positions, use_cache=False
     ).last_hidden_state
@@ -108,7 +103,7 @@ def possible(model: Model) -> bool:
     """True if the model accepts our mask: dense, with full attention in all layers."""
     return (
         full_attention(model)
-        and model.config._attn_implementation in ("sdpa", "eager")
+        and model.config._attn_implementation == "sdpa"
         and has_plain_head(model)
     )
 

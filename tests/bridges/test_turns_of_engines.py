@@ -1,7 +1,6 @@
 """Tokens that a tool wrote, in the engines' own functions: who skips them?
 
-Examples A and B are those of `tests/losses/test_holes.py`. NeMo-RL cannot be installed
-here; its GAE is typed from its source.
+NeMo-RL cannot be installed here; its GAE is typed from its source.
 """
 
 import importlib.util

@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 import pytest
 
-from web.browser import chromium
+from tests.tools.browser import chromium
 
 
 @pytest.fixture(autouse=True)

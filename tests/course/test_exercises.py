@@ -137,7 +137,7 @@ def test_keys_minutes_and_the_number_of_exercises():
     assert "10.1, 10.2" in verdict("10.99", 1), "a project, or a slip"
     assert "0.1" in verdict("99.9", 1)
     for key in (10.1, ["10.1"], None):
-        assert "a text in quotation marks" in verdict(key, 1)
+        assert "in quotation marks" in verdict(key, 1)
 
 
 def test_what_is_no_answer_is_told_from_a_wrong_one(capsys):

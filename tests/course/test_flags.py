@@ -14,13 +14,11 @@ VERSION = re.compile(r"@[0-9a-f]{10}|\d+\.\d+\.\d+|20\d\d-\d\d")
 
 
 def test_every_method_and_engine_has_a_whole_cell_with_a_version():
-    lines = flags.rows()
-    assert [(m, e) for m in ALGORITHMS for e in flags.ENGINES] == [r[:2] for r in lines]
-    assert all(text.strip() for line in lines for text in line)
-    kinds = [flags.cell(*line[:2]).kind for line in lines]
-    read = [r for r, kind in zip(lines, kinds, strict=True) if kind != "not read"]
-    assert [r for r in read if not VERSION.search(r[-1])] == []
-    assert {*kinds} - {"not read"} == {"settings", "partly", "absent", "not found"}
+    cells = [flags.cell(method, e) for method in ALGORITHMS for e in flags.ENGINES]
+    assert all(text.strip() for one in cells for text in one)
+    read = [one for one in cells if one.kind != "not read"]
+    assert [one for one in read if not VERSION.search(one.source)] == []
+    assert {one.kind for one in read} == {"settings", "partly", "absent", "not found"}
 
 
 def test_a_method_that_is_new_is_a_state_in_every_engine(monkeypatch):
@@ -34,7 +32,7 @@ def test_a_method_that_is_new_is_a_state_in_every_engine(monkeypatch):
     assert kinds["new"] == ["not read", "settings", *others]
     assert kinds["own"] == ["not read", "absent", *others]
     assert "`policy_loss.loss_mode=refimpl_new`" in flags.cell("new", "verl").settings
-    assert "not read</a>" in flags.matrix()
+    assert "not read</a>" in flags.page("").body
 
 
 @pytest.mark.parametrize("method", ALGORITHMS.values(), ids=lambda method: method.name)

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.tools import front_door
+from tests.tools.browser import MISSING, chromium, wait
 from tests.tools.front_door import ROOT, Lab
-from web.browser import MISSING, Watched, chromium
 
 pytestmark = pytest.mark.slow
 PANEL = """  // the one in sight: the workspace may have brought back another
@@ -69,7 +69,9 @@ def test_a_newcomer_gets_from_the_first_page_to_a_slider_that_moves(lab):
     key on the first slider."""
     home, of_10 = lab.address.rpartition("/")[0], "10_sapo.ipynb"
     with chromium(1400, 900) as page:
-        seen = Watched(page)
+
+        def seen(condition, what: str):
+            return wait(condition, what, page)
 
         def click(asked: tuple[str, str]) -> bool:
             page.execute_script(FOUND, *asked).click()

@@ -105,12 +105,13 @@ def test_the_course_knows_no_web_edition_and_no_import_runs_in_a_circle():
 
 @pytest.mark.parametrize("path", TAUGHT, ids=lambda path: path.stem)
 def test_a_typed_cell_is_empty_and_its_fold_holds_a_right_solution(path):
-    """`name = typed("03.name", name)`; the next cell has the solution in a fold."""
+    """`name = kit.typed("03.name", name)`; the next cell has the solution in a fold."""
     known, cells = typed_cells(), load(path)
     own = {key for key in known if key.split(".")[0] == path.stem.split("_")[0]}
     found = set()
     for cell, after in pairwise(cells):
-        call = re.search(r'^(\w+) = typed\("([\w.]+)", (\w+)\)', source(cell), re.M)
+        pattern = r'^(\w+) = kit\.typed\("([\w.]+)", (\w+)\)'
+        call = re.search(pattern, source(cell), re.M)
         if cell["cell_type"] != "code" or not call:
             continue
         name, key, attempt = call.groups()

@@ -94,6 +94,13 @@ def test_what_a_reader_would_miss_is_named_with_its_cell(said, change, course):
     assert f"10_gate.ipynb, {said}" in refused(course)
 
 
+@pytest.mark.parametrize("target", ["gone.html", "run.html#gone", "gone.png"])
+def test_a_dead_link_of_a_page_that_no_file_holds_is_named(target, course, monkeypatch):
+    page = Page("new.html", "New", f'<a href="{target}">gone</a>')
+    monkeypatch.setattr(build, "made", lambda _: [*AT_THE_FOOT, page])
+    assert f"new.html links to {target}" in refused(course)
+
+
 @pytest.mark.parametrize("tables", [None, '{"still": "x"}', "{"])
 def test_an_explorer_without_its_tables_is_named(tables, course):
     (course / GATE).unlink()

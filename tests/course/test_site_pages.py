@@ -1,6 +1,7 @@
 """The site's made pages say what the code says, and leave no cell empty."""
 
 import base64
+import html
 import io
 import json
 import re
@@ -15,7 +16,6 @@ from course.kit.exercise import exercises
 from experiments.claims import CLAIMS, SECOND
 from refimpl import warm_start
 from refimpl.algorithms import ALGORITHMS
-from refimpl.cli import main
 from refimpl.tasks.world import habit
 from web import (
     bibliography,
@@ -23,24 +23,23 @@ from web import (
     cheat_sheet,
     instructor,
     ledger,
-    read_log,
+    two_rewards,
 )
 from web.markdown import markdown
-from web.mathematics import font, mathml, signs
-from web.page import NOTEBOOKS, Page, size_of, text_of
-from web.pictures import two_rewards
+from web.mathematics import DRAWN, font, mathml
+from web.page import NOTEBOOKS, Page, prose, text_of
 
 
-def prose(path) -> Page:
+def chapter(path) -> Page:
     """A chapter as a page without its pictures."""
-    text = instructor.prose(path.stem)
+    text = prose(path.stem)
     title = text.splitlines()[0].lstrip("# ")
     return Page(f"{path.stem}.html", title, markdown(text), "Chapters", path)
 
 
 @pytest.fixture(scope="module")
 def chapters() -> list[Page]:
-    return [prose(path) for path in sorted(NOTEBOOKS.glob("*.ipynb"))]
+    return [chapter(path) for path in sorted(NOTEBOOKS.glob("*.ipynb"))]
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +47,12 @@ def made(chapters) -> dict[str, Page]:
     return {page.file: page for page in build.made(chapters)}
 
 
+EMPTY = r"<(t[dh]|d[dt]|li|h[1-3])\b[^>]*>\s*</\1>"
+
+
 def test_no_cell_is_empty_and_every_page_has_a_title(made):
     for name, page in made.items():
-        empty = re.findall(r"<(t[dh]|d[dt]|li|h[1-3])\b[^>]*>\s*</\1>", page.body)
+        empty = re.findall(EMPTY, page.body)
         assert not empty and page.body.count("<h1 ") == 1, (name, empty)
 
 
@@ -58,10 +60,11 @@ def test_of_a_new_method_what_nobody_wrote_is_left_out(monkeypatch):
     new = replace(ALGORITHMS["gspo"], name="new", normaliser=lambda mask: mask)
     monkeypatch.setitem(ALGORITHMS, "new", new)
     monkeypatch.setitem(sys.modules, "refimpl.algorithms.new", cheat_sheet)
-    rows = cheat_sheet.cells(new)
+    rows = {name: cell for name, cell in cheat_sheet.cells(new).items() if cell}
     assert [*rows] == ["new", "advantage", "normaliser", "defaults", "see"]
-    assert all(rows.values()) and "chapter" not in rows["see"]
-    assert "<pre" in cheat_sheet.card(new)
+    assert "chapter" not in rows["see"]
+    _, sheet = cheat_sheet.page("").body.split('id="new"')
+    assert "<pre" in sheet and not re.search(EMPTY, sheet)
 
 
 FORMULAS = r"""\sqrt{x} \sqrt[3]{x} \hat{x} \bar{x} \tilde{x} \vec{x} \dot{x} \ddot{x}
@@ -75,14 +78,15 @@ FORMULAS = r"""\sqrt{x} \sqrt[3]{x} \hat{x} \bar{x} \tilde{x} \vec{x} \dot{x} \d
 \odot \oplus \lesssim \triangleq \infty \pm \cdot \times \div""".split()
 
 
-@pytest.mark.parametrize("formula", FORMULAS)
-def test_the_font_has_every_sign_of_a_formula(formula):
-    needed = signs(mathml(formula))
-    letters = TTFont(io.BytesIO(font(needed)))
-    assert {ord(sign) for sign in needed - {" "}} <= letters.getBestCmap().keys()
-    if "√" in needed:  # with what makes it as high as what is under it
-        made = letters["MATH"].table.MathVariants.VertGlyphCoverage.glyphs
-        assert letters.getBestCmap()[ord("√")] in made
+def test_the_font_has_every_sign_of_a_formula():
+    """Also in italics; and what makes a root as high as what is under it."""
+    formulas = "".join(map(mathml, FORMULAS))
+    letters = TTFont(io.BytesIO(font(formulas)))
+    needed = DRAWN | set(html.unescape(re.sub("<[^>]*>", "", formulas)))
+    known = letters.getBestCmap()
+    assert {c for c in needed if ord(c) not in known} <= {chr(0x1D455)}  # ℎ is h
+    made = letters["MATH"].table.MathVariants.VertGlyphCoverage.glyphs
+    assert known[ord("√")] in made
 
 
 def test_the_ledger_has_the_stored_verdicts_and_every_run_with_its_curve(made):
@@ -102,16 +106,6 @@ def test_the_ledger_has_the_stored_verdicts_and_every_run_with_its_curve(made):
     assert drawn == pytest.approx(claims.rows_of(last)["reward"].to_list(), abs=0.0021)
 
 
-def test_the_page_on_logs_shows_what_the_command_prints(made, capsys):
-    """Of the same file, with six curves whose alternative text says what is seen."""
-    assert main(["read-log", str(read_log.EXAMPLE)]) == 0
-    printed = capsys.readouterr().out.replace(str(read_log.EXAMPLE), "hack.csv")
-    page = made["read_log.html"]
-    assert " ".join(printed.split()) in text_of(page.body)
-    assert size_of(page.files[read_log.PICTURE])[0] > 1000
-    assert "accuracy falls from" in re.search(r'alt="([^"]*)"', page.body)[1]
-
-
 def test_the_bibliography_has_what_is_cited_and_no_more():
     """A title may be unknown where a method without a chapter alone cites the paper."""
     cited, known = bibliography.cited(), set(methods.KNOWN.papers)
@@ -122,12 +116,12 @@ def test_the_bibliography_has_what_is_cited_and_no_more():
 
 
 def test_the_instructor_has_every_exercise(made, chapters):
-    every = [one for page in chapters for one in instructor.asked(page)]
+    every = [one for page in chapters for one in instructor.told(page).asked]
     opened = instructor.OPEN
     checked = {one.key: one.minutes for one in every if one.kind != opened}
     known = exercises()
     assert checked == {key: one.minutes for key, one in known.items()}
-    assert {one.difficulty for one in every} <= set(instructor.LEVELS)
+    assert {one.difficulty for one in every} <= {1, 2, 3, 4, 5}
     titles = {one.key: one.title for one in every}
     text = text_of(made["instructor.html"].body)
     assert all(f"{one.key} {one.title}" in text for one in every)

@@ -7,15 +7,16 @@ import json
 import re
 import shutil
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 from course.kit import explorer, stakes
 from tests.course.test_explorer import seesaw
+from tests.tools.browser import MISSING, chromium, wait
 from tests.tools.execute import NOTEBOOKS, TABLES
 from tests.tools.sliders import explorers
 from web import tables
-from web.browser import MISSING, chromium, wait
 from web.drawing import background, drawn, in_points
 
 BUNDLES = {path.stem: json.loads(path.read_text()) for path in TABLES.glob("*.json")}
@@ -96,6 +97,14 @@ def test_a_move_is_tabulated_over_the_controls_that_it_names():
     (flat, steep) = (boxes(tables.state(line, [i, 2], bundle))[0] for i in (0, 4))
     assert flat[0] == steep[0] and flat[2] == steep[2], "b is the same"
     assert flat[1] > steep[1] and flat[3] == steep[3], "it rises from the same corner"
+
+
+def test_words_keep_every_digit():
+    figure = plt.figure()
+    one = figure.text(0.5, 0.5, "0.0125 of 1.005")
+    with in_points(figure):
+        svg = drawn(one, figure)
+    assert words(svg) == ["0.0125 of 1.005"] and ">0.0125 of 1.005<" in svg
 
 
 def test_what_changes_and_is_not_returned_is_refused():

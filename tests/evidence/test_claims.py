@@ -11,13 +11,12 @@ from experiments.arms import ARMS, AT_PACE, ON_DENSE
 from experiments.claims import CLAIMS, SECOND, STUDIES
 from experiments.effects import (
     RATES,
-    Average,
     Best,
     Breaking,
     Claim,
     Contrast,
     Mean,
-    Swap,
+    Sum,
 )
 from experiments.finding import FINDING, STAGES
 from experiments.grid import RUNS, STALE, Cell, formula, settings
@@ -34,16 +33,19 @@ def line(cell: Cell, start: int, seed: int = 0, **outcomes) -> dict:
     return {**named, "start": start, "weights": "w", "seed": seed, **outcomes}
 
 
-def table(*lines: dict) -> pd.DataFrame:
-    return pd.DataFrame(lines)
+def lines(cell: Cell, name: str, values, **more) -> list[dict]:
+    """A run from each start, with these values of an outcome."""
+    return [line(cell, s, **more, **{name: x}) for s, x in enumerate(values)]
+
+
+def table(name: str, given: dict[Cell, tuple]) -> pd.DataFrame:
+    return pd.DataFrame(x for cell, of in given.items() for x in lines(cell, name, of))
 
 
 def two_arms(differences) -> pd.DataFrame:
     """B at a reward of 0.5 everywhere, A above it by what is given for each start."""
-    return table(
-        *(line(A, s, reward=0.5 + d) for s, d in enumerate(differences)),
-        *(line(B, s, reward=0.5) for s in range(len(differences))),
-    )
+    above = [0.5 + d for d in differences]
+    return table("reward", {A: above, B: [0.5] * len(differences)})
 
 
 def claim(sign=1, **changed) -> Claim:
@@ -52,21 +54,30 @@ def claim(sign=1, **changed) -> Claim:
 
 
 CLEAR, SMALL = (0.10, 0.12, 0.11, 0.09, 0.10), (0.010, 0.012, 0.011, 0.009, 0.010)
+APART = (0.3, -0.2, 0.25, -0.1, 0.2)
 
 
 @pytest.mark.parametrize(
-    ("differences", "verdict"),
+    ("differences", "given", "verdict", "why"),
     [
-        (CLEAR, "reproduced"),
-        (SMALL, "none that matters"),  # real, and too small
-        ([0.3], "undecided"),  # one warm start decides nothing
+        (CLEAR, {}, "reproduced", ""),
+        (SMALL, {}, "none that matters", ""),  # real, and too small
+        ([0.3], {}, "undecided", "twenty starts"),  # one warm start decides nothing
+        (APART, {}, "undecided", "twenty starts"),
+        (CLEAR, {"premise": lambda _: "nothing moves"}, "premise absent", "nothing m"),
+        ((*CLEAR, -0.9, -0.8), {"starts": range(5)}, "reproduced", ""),  # its own
+        ((*CLEAR, -0.9, -0.8), {"starts": range(7)}, "undecided", "twenty starts"),
     ],
 )
-def test_the_verdict_follows_from_the_interval(differences, verdict):
-    made = claim().judge(two_arms(differences))
-    assert made.verdict == verdict and made.why == ""
-    assert made.estimate.effect == pytest.approx(sum(differences) / len(differences))
-    assert math.isnan(made.estimate.low) is (len(differences) == 1)
+def test_the_verdict_follows_from_the_interval_and_says_why(
+    differences, given, verdict, why
+):
+    one = claim(decides="twenty starts", **given)
+    made = one.judge(two_arms(differences))
+    assert (made.verdict, made.why[:9]) == (verdict, why[:9])
+    own = differences[: len(one.starts)]
+    assert made.estimate.effect == pytest.approx(sum(own) / len(own))
+    assert math.isnan(made.estimate.low) is (len(own) == 1)
 
 
 INTERVALS = [  # low, high, where 1 matters: the verdict if + is claimed, and if − is
@@ -96,59 +107,32 @@ def test_one_rule_for_both_sides(low, high, plus, minus):
     assert noisy == ("undecided" if math.isnan(low) else "none that matters")
 
 
-def test_what_is_undecided_says_what_would_decide_it():
-    made = claim(decides="twenty starts").judge(two_arms((0.3, -0.2, 0.25, -0.1, 0.2)))
-    assert (made.verdict, made.why) == ("undecided", "twenty starts")
-    assert claim(decides="twenty starts").judge(two_arms(CLEAR)).why == ""
-
-
-def test_without_its_premise_a_claim_says_so_whatever_the_effect():
-    made = claim(premise=lambda table: "nothing moves").judge(two_arms(CLEAR))
-    assert (made.verdict, made.why) == ("premise absent", "nothing moves")
-
-
 def test_pairs_share_start_and_seed_and_what_has_no_partner_is_left_out():
-    runs = table(
-        *(line(A, *at, reward=r) for at, r in (((0, 0), 0.9), ((0, 1), 0.4))),
-        *(line(A, *at, reward=r) for at, r in (((1, 0), 0.7), ((2, 0), 0.1))),
-        *(line(B, *at, reward=r) for at, r in (((0, 0), 0.5), ((0, 1), 0.3))),
-        line(B, 1, 0, reward=0.9),
-        line(Cell("GRPO", rate=4e-4), 1, 0, reward=0.0),  # other cells
-        line(Cell("GRPO", changed=(("replay", "R2"),)), 1, 0, reward=0.0),
-        line(Cell("GRPO", answers=True), 1, 0, reward=0.0),
-    )
-    pairs = REWARD.pairs(runs)
-    assert pairs == {0: pytest.approx([0.4, 0.1]), 1: pytest.approx([-0.2])}
-
-
-def test_one_start_number_may_be_two_policies_which_are_no_pair():
-    """Those that nobody knows are paired with each other alone."""
-    runs = table(
-        line(A, 1, reward=0.9) | {"weights": "a5fa"},
-        line(B, 1, reward=0.5) | {"weights": "lost"},
-        line(A, 2, reward=0.9) | {"weights": "lost"},
-        line(B, 2, reward=0.6) | {"weights": "lost"},
-    )
-    assert REWARD.pairs(runs) == {2: [pytest.approx(0.3)]}
-
-
-def test_a_claim_is_judged_from_its_own_starts():
-    runs = two_arms((*CLEAR, -0.9, -0.8))
-    assert claim(starts=range(5)).judge(runs).verdict == "reproduced"
-    assert claim(starts=range(7)).judge(runs).verdict == "undecided"
+    """One start number may be two policies, which are no pair. Those that nobody knows
+    are paired with each other alone."""
+    others = {"rate": 4e-4}, {"changed": (("replay", "R2"),)}, {"answers": True}
+    runs = [
+        *(line(A, 0, seed, reward=r) for seed, r in enumerate((0.9, 0.4))),
+        *(line(B, 0, seed, reward=r) for seed, r in enumerate((0.5, 0.3))),
+        *(line(A, 1, reward=0.7), line(B, 1, reward=0.9), line(A, 2, reward=0.1)),
+        *(line(Cell("GRPO", **other), 1, reward=0.0) for other in others),
+        line(A, 3, reward=0.9) | {"weights": "a5fa"},
+        line(B, 3, reward=0.5) | {"weights": "lost"},
+        line(A, 4, reward=0.9) | {"weights": "lost"},
+        line(B, 4, reward=0.6) | {"weights": "lost"},
+    ]
+    expected = {0: [0.4, 0.1], 1: [-0.2], 4: [0.3]}
+    pairs = REWARD.pairs(pd.DataFrame(runs))
+    assert pairs == {start: pytest.approx(x) for start, x in expected.items()}
 
 
 def test_each_kind_of_effect_by_hand():
     """A quotient is read in doublings; a swap is a difference of differences."""
-    runs = table(
-        *(line(x, 0, n=r) for x, r in ((A, 16.0), (B, 8.0), (C, 6.0), (D, 5.0))),
-        *(line(x, 1, n=r) for x, r in ((A, 2.0), (B, 8.0), (C, 5.0))),  # D lacks it
-        line(A, 2, n=0.0),
-        line(B, 2, n=8.0),
-    )
+    given = {A: (16.0, 2.0, 0.0), B: (8.0, 8.0, 8.0), C: (6.0, 5.0), D: (5.0,)}
+    runs = table("n", given)
     doublings = Contrast("n", A, B, "log2").pairs(runs)
     assert doublings == {0: [1.0], 1: [-2.0]}  # of 0 there is no quotient
-    swap = Swap(Contrast("n", A, B), Contrast("n", C, D))
+    swap = Sum((Contrast("n", A, B), Contrast("n", C, D)), (1, -1))
     assert swap.pairs(runs) == {0: [7.0]} and swap.cells == (A, B, C, D)
     assert Mean("n", B, less=0.5).pairs(runs) == {0: [7.5], 1: [7.5], 2: [7.5]}
     runs["m"] = 3.0
@@ -158,22 +142,19 @@ def test_each_kind_of_effect_by_hand():
 def test_each_arm_is_taken_at_its_own_best_rate():
     """A at the second rate, 0.7 and 0.9 from two starts; B at the first: 0.6, 0.5."""
     a, b = ([replace(x, rate=r) for r in (1e-4, 2e-4)] for x in (A, B))
-    runs = table(
-        *(line(a[0], s, reward=r) for s, r in enumerate((0.95, 0.1))),
-        *(line(a[1], s, reward=r) for s, r in enumerate((0.7, 0.9))),
-        *(line(b[0], s, reward=r) for s, r in enumerate((0.6, 0.5))),
-        *(line(b[1], s, reward=r) for s, r in enumerate((0.2, 0.6))),
-    )
+    given = {a[0]: (0.95, 0.1), a[1]: (0.7, 0.9), b[0]: (0.6, 0.5), b[1]: (0.2, 0.6)}
+    runs = table("reward", given)
     best = Best("reward", tuple(a), tuple(b))
     assert best.pairs(runs) == {0: [pytest.approx(0.1)], 1: [pytest.approx(0.4)]}
     assert best.cells == (*a, *b)
 
 
-def rates_of(*rewards: list[float], arm="GRPO", start=0) -> list[dict]:
-    """Runs at 1e-4, 2e-4, … with K = 16: the rewards of each rate's seeds."""
+def rates_of(*rewards: list[float], arm="GRPO", start=0, steps=(1.0,) * 5):
+    """Runs at 1e-4, 2e-4, … with K = 16: the rewards of each rate's seeds, and how far
+    the weights had moved."""
     return [
-        line(Cell(arm, rate, 16), start, seed, reward=reward)
-        for rate, of_rate in zip(RATES[16], rewards)
+        line(Cell(arm, rate, 16), start, seed, reward=reward, step_early=step)
+        for rate, of_rate, step in zip(RATES[16], rewards, steps)
         for seed, reward in enumerate(of_rate)
     ]
 
@@ -192,60 +173,41 @@ def rates_of(*rewards: list[float], arm="GRPO", start=0) -> list[dict]:
 def test_a_method_breaks_where_its_reward_falls_through_a_half(rewards, rate):
     """A start that lacks a rate says nothing yet: else what was not tried at high
     rates would never break."""
-    cut_off = rates_of([0.9], [0.8], start=1)
-    runs = table(*rates_of(*rewards), *cut_off)
+    runs = pd.DataFrame([*rates_of(*rewards), *rates_of([0.9], [0.8], start=1)])
     assert effects.breaking_rates(runs, "GRPO", 16) == {0: pytest.approx(rate)}
 
 
-def test_breaking_is_compared_in_octaves():
-    runs = table(
-        *rates_of([0.9], [0.8], [0.2], [0.0], [0.0]),
-        *rates_of([0.8], [0.2], [0.1], [0.0], [0.0], arm="SAPO 1.0"),
+def test_breaking_is_compared_in_octaves_of_the_rate_or_of_another_outcome():
+    """GRPO breaks half-way between 2e-4 and 4e-4, SAPO half-way between 1e-4 and 2e-4.
+    There the one had moved by 0.2, and the other by 0.4: an octave further."""
+    late, early = ([0.9], [0.8], [0.2], [0.0], [0.0]), ([0.8], [0.2], *[[0.1]] * 3)
+    runs = pd.DataFrame(
+        rates_of(*late, steps=(0.1, 0.1, 0.4, 0.4, 0.4))
+        + rates_of(*early, arm="SAPO 1.0", steps=(0.2, 0.8, 0.8, 0.8, 0.8))
     )
     effect = Breaking("SAPO 1.0", "GRPO", 16)
     assert effect.pairs(runs) == {0: pytest.approx([-1])}
-
-
-def test_breaking_is_read_along_another_outcome():
-    """Both break half-way between 2e-4 and 4e-4. The arm had moved by 0.2 and 0.8
-    there, its control by 0.1 and 0.4: an octave further."""
-    steps = {"GRPO": (0.1, 0.1, 0.4, 0.4, 0.4), "SAPO 1.0": (0.2, 0.2, 0.8, 0.8, 0.8)}
-    runs = table(
-        *(
-            {**row, "step_early": step}
-            for arm, moved in steps.items()
-            for row, step in zip(
-                rates_of([0.9], [0.8], [0.2], [0.0], [0.0], arm=arm), moved
-            )
-        )
-    )
-    assert Breaking("SAPO 1.0", "GRPO", 16).pairs(runs) == {0: [pytest.approx(0)]}
-    along = Breaking("SAPO 1.0", "GRPO", 16, along="step_early")
+    along = effect._replace(along="step_early")
     assert effects.breaking_rates(runs, *along[1:]) == {0: pytest.approx(0.2)}
-    assert along.pairs(runs) == {0: [pytest.approx(1)]}
+    assert along.pairs(runs) == {0: pytest.approx([1])}
 
 
-def test_breaking_and_average_take_the_rates_they_are_given():
+def test_breaking_and_a_mean_take_the_rates_they_are_given():
     """Of the central figure's rates only 4e-4 is among these two."""
     effect = Breaking("SAPO 1.0", "GRPO", 16, rates=(4e-4, 5.7e-4))
     assert [cell.rate for cell in effect.cells] == [4e-4, 5.7e-4] * 2
-    runs = [
+    runs = pd.DataFrame(
         line(cell, start, reward=reward, area=reward)
         for start in range(2)
         for cell, reward in zip(effect.cells, (0.9, 0.8, 0.7, 0.3 - start / 10))
-    ]
-    octaves = math.log2(5.7 / 4)
-    pairs = effect.pairs(table(*runs))
-    assert pairs == {
-        0: [pytest.approx(octaves * 0.5)],  # 0.7 at 4e-4, 0.3 at 5.7e-4
-        1: [pytest.approx(octaves * 0.6)],
-    }
-    arm, control = effect.cells[:2], effect.cells[2:]
-    mean = Average(tuple(Contrast("area", *pair) for pair in zip(arm, control)))
-    assert mean.cells == (arm[0], control[0], arm[1], control[1])
-    found = mean.pairs(table(*runs))
-    assert found == {0: [pytest.approx(0.35)], 1: [pytest.approx(0.4)]}
-    assert mean.pairs(table(*runs[:-1])).keys() == {0}, "a start that lacks a rate"
+    )
+    octaves = math.log2(5.7 / 4)  # 0.7 at 4e-4, 0.3 and 0.2 at 5.7e-4
+    expected = {0: [pytest.approx(octaves * 0.5)], 1: [pytest.approx(octaves * 0.6)]}
+    assert effect.pairs(runs) == expected
+    pairs = zip(effect.cells, effect.cells[2:])
+    mean = Sum(tuple(Contrast("area", *pair) for pair in pairs), (0.5, 0.5))
+    assert mean.pairs(runs) == {0: [pytest.approx(0.35)], 1: [pytest.approx(0.4)]}
+    assert mean.pairs(runs[:-1]).keys() == {0}, "a start that lacks a rate"
 
 
 def test_the_finding_is_declared_for_the_starts_that_everybody_has():
@@ -294,27 +256,26 @@ def test_a_cell_adds_its_arms_settings_a_seed_and_what_it_changes():
     assert formula(arm, changed) == formula("GRPO", changed) != formula(arm)
 
 
-def level(cell: Cell, base: float, name: str, **outcomes) -> list[dict]:
-    """Five starts a little above `base`."""
-    return [line(cell, s, **outcomes, **{name: base + s / 500}) for s in range(5)]
-
-
 def test_routing_replay_and_pass_at_64_are_judged_only_where_they_can_show():
     """Where routing moves, and where pass@64 has room to rise."""
     (arm, control), (trained, *_) = CLAIMS[6].effect.cells, CLAIMS[15].cells
+
+    def level(cell: Cell, base: float, name: str = "reward", **more) -> list[dict]:
+        return lines(cell, name, [base + s / 500 for s in range(5)], **more)
+
     for moved, before, verdict in (
         (0.12, 0.8, "reproduced"),
         (0.04, 0.99, "premise absent"),
     ):
-        runs = [line(control, s, reward=0.4, expert_change=moved) for s in range(5)]
-        runs += level(arm, 0.6, "reward", expert_change=moved)
+        falls = level(control, 0.4, expert_change=moved)
         around = {"pass@64 before": before, "pass@64 gained": 0.0}
         answers = level(trained, 0.3, "maj@8 gained", **around)
-        replay, rise = CLAIMS[6].judge(table(*runs)), CLAIMS[15].judge(table(*answers))
+        replay = CLAIMS[6].judge(pd.DataFrame(falls + level(arm, 0.6)))
+        rise = CLAIMS[15].judge(pd.DataFrame(answers))
         assert replay.verdict == rise.verdict == verdict
     assert "4% of the experts" in replay.why and "no room to rise" in rise.why
-    stands = [line(control, s, reward=0.7, expert_change=0.12) for s in range(5)]
-    made = CLAIMS[6].judge(table(*stands, *level(arm, 0.9, "reward")))
+    stands = level(control, 0.7, expert_change=0.12)
+    made = CLAIMS[6].judge(pd.DataFrame(stands + level(arm, 0.9)))
     assert made.why == "GRPO does not collapse, it earns 0.70"
 
 
@@ -327,13 +288,13 @@ def test_the_way_to_a_goal_is_judged_only_where_half_of_the_runs_get_there(numbe
     def runs(there: int) -> pd.DataFrame:
         """So many of ten get there, those of the arm four times as fast; the first of
         all in its last rollout."""
-        lines = []
+        made = []
         for n in range(10):
             cell, took = (arm, 2.0) if n % 2 else (control, 8.0 + n / 50)
             took = 31.0 if n >= there else took if n else 30.0
             known = {f"to_{goal}": took, "rollouts": 30, name: took}
-            lines.append(line(cell, n // 2, **known))
-        return table(*lines)
+            made.append(line(cell, n // 2, **known))
+        return pd.DataFrame(made)
 
     assert one.judge(runs(10)).verdict == "reproduced"
     assert one.judge(runs(5)).verdict != "premise absent"

@@ -95,17 +95,6 @@ def test_the_rate_follows_how_far_another_run_went(moved, step, rate):
     assert [group["lr"] for group in groups] == [pytest.approx(rate)] * 2
 
 
-def test_a_run_goes_as_far_as_the_one_whose_pace_it_keeps():
-    """At eight times the rate it goes eight times as far, and comes back to it."""
-    slow, fast = ({"learning_rate": rate, "rollouts": 5} for rate in (1e-5, 8e-5))
-    leader = small_run(hooks=[Drift(warm_model())], **slow)["drift/step"]
-    own = small_run(hooks=[Drift(warm_model())], **fast)["drift/step"]
-    hooks = [Drift(warm_model()), Pace(leader)]
-    paced = small_run(hooks=hooks, **fast)["drift/step"]
-    assert own[0] == paced[0] and all(a > 5 * b for a, b in zip(own, leader))
-    assert paced[1:] == pytest.approx(leader[1:], rel=0.5)
-
-
 @pytest.mark.parametrize(
     ("tokens", "group", "good", "expected"),
     [

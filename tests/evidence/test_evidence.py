@@ -115,16 +115,13 @@ def test_a_cell_is_run_once_with_the_most_seeds_that_any_claim_asks_for(names):
 
 
 def test_the_plan_counts_what_is_missing_and_prices_it(tmp_path):
-    def numbers(out) -> list[str]:
-        plan = evidence.plan(out, ["16"])
-        line = next(x for x in plan.splitlines() if x[:2] == "16").split()
-        assert f"{line[-2]} runs are missing" in plan
-        return line[-3:]
-
-    jobs, n = evidence.wanted(["16"]), 2 * STARTS - 1
     assert evidence.missing(evidence.done(STORED), evidence.NAMES) == []
-    out = filled(tmp_path, *((*job, rows()) for job in jobs[:n]))
-    assert numbers(out) == ["10", "1", f"{12.5 / 3600:.1f}"]
+    jobs, n = evidence.wanted(["16"]), 2 * STARTS - 1
+    plan = evidence.plan(
+        filled(tmp_path, *((*job, rows()) for job in jobs[:n])), ["16"]
+    )
+    (line,) = (x.split() for x in plan.splitlines() if x[:2] == "16")
+    assert line[-3:] == ["10", "1", f"{12.5 / 3600:.1f}"] and "1 runs are miss" in plan
 
 
 def test_run_makes_what_is_missing_once(tmp_path, monkeypatch):
@@ -144,24 +141,16 @@ def test_run_makes_what_is_missing_once(tmp_path, monkeypatch):
 
 
 def test_new_runs_begin_where_everybody_can_and_share_no_dice(tmp_path, monkeypatch):
+    """By name and by digest: what a run's line says is what its start has."""
     jobs = evidence.wanted(["17"])
     assert {start for _, start, _ in jobs} == set(grid.TEN) and len(jobs) == 40
     for start in grid.TEN:
         RUNS.check({"world": "sums", "start": start})
         seeds = [seed for cell, s, seed in jobs[::2] if s == start]
         assert seeds == [100 * start, 100 * start + 1]
-        assert grid.begins("sums", start) == weights_digest(WarmStart(seed=start))
-    for world, start in (("sums", 1), ("rare", 3), ("sorting", 0)):
-        with pytest.raises(UserError, match=f"start {start} of {world} does not lie"):
-            RUNS.check({"world": world, "start": start})
-    one = replace(CLAIMS[8], starts=(3,))
-    monkeypatch.setitem(evidence.NAMES, "9", one)
-    with pytest.raises(UserError, match="start 3 of rare"):
+    monkeypatch.setitem(evidence.NAMES, "9", replace(CLAIMS[8], starts=(3,)))
+    with pytest.raises(UserError, match="start 3 of rare does not lie"):
         evidence.run_all(tmp_path / "e", ["9"])
-
-
-def test_the_clone_holds_every_start_of_runs_made_from_now_on():
-    """By name and by digest: what a run's line says is what its start has."""
     for name, settings in EVIDENCE.items():
         folder = shipped(settings)
         assert folder is not None and folder.name == name
@@ -272,15 +261,14 @@ def test_a_run_in_which_nothing_moves_is_stored_with_the_reason():
     own.weights = lambda job: "w"
     made, known = own.run({})
     assert 0 < len(made) < 6 and "the policy does not move" in known["ended"]
-    assert 0 <= float(known["seconds"]) < 60
 
 
 # Ledger and check
 
 
-def full(folder: Path, *more, r3=0.0) -> Path:
-    """Claim 14 and the control with runs, R3 so much better, and more runs."""
-    fourteen, runs = CLAIMS[13].effect, [*more]
+def full(folder: Path, r3=0.0) -> Path:
+    """Claim 14 and the control with runs, R3 so much better."""
+    fourteen, runs = CLAIMS[13].effect, []
     for start in CLAIMS[13].starts[:STARTS]:
         for cell, level in ((fourteen.arm, 0.7), (fourteen.control, 0.6)):
             given = rows(lambda s, x=level + start / 100: x)
@@ -303,14 +291,9 @@ def out(tmp_path) -> Path:
 @pytest.mark.parametrize("r3", [0.0, -0.2])
 def test_a_control_that_differs_sets_a_size_in_its_own_world_alone(tmp_path, r3):
     """Claims 12 and 14 stand on the reward; the second was run in another world."""
-    more = [
-        (cell, start, 0, rows(lambda s, late=late: 0.9 if s >= late else 0.1))
-        for start in range(STARTS)
-        for cell, late in zip(CLAIMS[8].effect.cells, (4, 12 + start))
-    ]
-    lines = evidence.ledger(full(tmp_path, *more, r3=r3))
-    assert [x["claim"] for x in lines[:16]] == list(range(1, 17))
-    noise = next(x for x in lines[16:] if "reward, difference" in x["title"])
+    lines = evidence.ledger(full(tmp_path, r3=r3))
+    assert [x["claim"] for x in lines[:17]] == list(range(1, 18))
+    noise = next(x for x in lines[17:] if "reward, difference" in x["title"])
     said = "noise called a difference" if r3 else "as it should be"
     assert (lines[13]["verdict"], noise["verdict"]) == ("reproduced", said)
     known = {"reward, difference": Estimate(r3, r3 - 0.1, r3 + 0.1, 5, 5, 0.1, 0.5)}
@@ -318,7 +301,6 @@ def test_a_control_that_differs_sets_a_size_in_its_own_world_alone(tmp_path, r3)
     assert sizes == [pytest.approx(0.1 - r3), 0.0]
     numbers = [lines[13][name] for name in ("effect", "starts", "runs")]
     assert numbers == [pytest.approx(0.1), 5, 5]
-    assert lines[8]["verdict"] == "reproduced"
     assert lines[0]["verdict"] == "no runs yet" and lines[0]["effect"] is None
 
 

@@ -18,7 +18,7 @@ from refimpl import TrainConfig, UserError
 SPEC = {"arm": "GRPO", "seed": 0, "learning_rate": 3e-4, "behaviour": "b"}
 ROWS = [{"step": 0.0, "reward": 0.25}, {"step": 1.0, "reward": 1 / 3, "accuracy": 0.5}]
 ABOUT = {"weights": "w", "commit": "abc", "seconds": "1.5"}
-COLUMNS = ["step", "reward", "accuracy"]
+COLUMNS = ["step", "reward", "accuracy", "credit, 4"]
 STORED = Path(__file__).parents[2] / "figures" / "data" / "evidence"
 
 

@@ -3,8 +3,6 @@
 The logs are real ones, of our trainer and TRL's: seed 2, which the limits never saw.
 """
 
-import csv
-import gzip
 import json
 import math
 import random
@@ -14,27 +12,32 @@ from pathlib import Path
 
 import pytest
 
+from experiments.store import DATA
+from experiments.store import read as stored
 from refimpl.cli import main
 from refimpl.interop import logs, symptoms
 from refimpl.validation import UserError
 
-HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
-LOGS = HERE / "logs"
-NAMED = {  # the rows whose cause is the fault that was put in
+LOGS = Path(__file__).parent / "logs"
+TRLS = {
     "rate": {"the ratio explodes", "reward falls"},
     "verifier": {"reward stays where it began"},
-    "dead": {"most groups are dead"},
-    "end": {"right answers grow, wrong ones shrink"},
-    "temperature": {"the ratio explodes"},
-    "nucleus": {"… everywhere, much"},
     "hack": {"reward rises, accuracy does not", "length grows"},
-    "stale": {"… more with every update"},
     "sign": {"reward falls"},
     "short": {"many answers are cut off"},
+    "healthy": {},
 }
-UNSEEN = {"end"}
-"""Sixteen rollouts do not show it: there nothing may be named."""
-HEALTHY = ["grpo", "ppo", "dr_grpo", "dapo", "cispo", "sapo", "bfloat16"]
+OURS = TRLS | {
+    "dead": {"most groups are dead"},
+    "temperature": {"the ratio explodes"},
+    "nucleus": {"… everywhere, much"},
+    "stale": {"… more with every update"},
+    "end": {},  # sixteen rollouts do not show that EOS is missing
+    **{name: {} for name in "grpo ppo dr_grpo dapo cispo sapo bfloat16".split()},
+}
+FILES = {f"trl_{name}.json": rows for name, rows in TRLS.items()}
+FILES |= {f"{name}.csv": rows for name, rows in OURS.items() if name != "healthy"}
+"""Logs, and the rows whose cause is the fault that was put in."""
 
 
 def named(log) -> list[str]:
@@ -48,45 +51,21 @@ def log_of(**columns) -> logs.Log:
     return logs.Log("log", steps, cells, {name: name for name in cells})
 
 
-@pytest.mark.parametrize("fault", NAMED)
-def test_the_fault_is_among_the_first_two(fault):
-    first = named(logs.read(LOGS / f"{fault}.csv"))[:2]
-    assert bool(NAMED[fault] & {*first}) == (fault not in UNSEEN), first
-    assert first or fault in UNSEEN
-
-
-@pytest.mark.parametrize("fault", ["rate", "verifier", "hack", "sign", "short"])
-def test_the_fault_in_trls_trainer_is_among_the_first_two(fault):
-    assert NAMED[fault] & {*named(logs.read(LOGS / f"trl_{fault}.json"))[:2]}
-
-
-@pytest.mark.parametrize(
-    "run", [*(f"{name}.csv" for name in HEALTHY), "trl_healthy.json"]
-)
-def test_of_a_healthy_run_nothing_is_named(run):
-    assert named(logs.read(LOGS / run)) == []
+@pytest.mark.parametrize("file", FILES)
+def test_a_fault_is_among_the_first_two_and_of_a_healthy_run_nothing_is_named(file):
+    first = named(logs.read(LOGS / file))[:2]
+    assert {*FILES[file]} & {*first} if FILES[file] else not first
 
 
 def test_the_stored_runs_at_the_default_rate_are_healthy_and_those_at_16_times_not():
     """All but those of GSPO with the published ε, of which a row says just that."""
-    data, rows = ROOT / "figures" / "data", defaultdict(list)
-    with open(data / "evidence.runs.csv", encoding="utf-8") as file:
-        specs = {row["run"]: json.loads(row["spec"]) for row in csv.DictReader(file)}
-    chosen = {
-        run: (spec["rate"], spec["arm"])
-        for run, spec in specs.items()
-        if spec["updates"] == 4 and spec["world"] == "sums"
-        if spec["rate"] in (2e-4, 32e-4)
-    }
-    with gzip.open(data / "evidence.rows.csv.gz", "rt", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            if row["run"] in chosen:
-                rows[row["run"]].append(row)
-    found = defaultdict(list)
-    for run, (rate, arm) in chosen.items():
-        names = [name for name in rows[run][0] if name not in ("run", "step")]
-        cells = {n: [logs.number(row[n]) for row in rows[run]] for n in names}
-        found[rate, arm == "GSPO 3e-4"].append(named(log_of(**cells)))
+    runs, rows = stored(DATA / "evidence")
+    runs = runs.query("updates == 4 and world == 'sums'").set_index("run")
+    cells, found = dict(iter(rows.groupby("run"))), defaultdict(list)
+    for line in runs[runs["rate"].isin((2e-4, 32e-4))].itertuples():
+        own = cells[line.Index].drop(columns=["run", "step"]).astype(object)
+        columns = own.where(own.notna(), None).to_dict("list")
+        found[line.rate, line.arm == "GSPO 3e-4"].append(named(log_of(**columns)))
     assert len(found[2e-4, False]) == 270
     assert sum(map(bool, found[2e-4, False])) <= 3
     assert all(x == ["clipped share very high"] for x in found[2e-4, True])
@@ -95,22 +74,6 @@ def test_the_stored_runs_at_the_default_rate_are_healthy_and_those_at_16_times_n
 
 
 # The table
-
-
-def test_chapter_11_shows_every_row():
-    """Those that a log can show, and the others, each after the one that it names."""
-    cells = json.loads((ROOT / "notebooks/11_one_surrogate.ipynb").read_text("utf-8"))
-    outputs = [o for c in cells["cells"] for o in c.get("outputs", [])]
-    shown = ["".join(o.get("data", {}).get("text/markdown", "")) for o in outputs]
-    table = next(text for text in shown if "first action" in text)
-    lines = [line.replace("\\|", "¦") for line in table.split("\n")]
-    cells = [[c.strip().replace("¦", "|") for c in x.split("|")[1:-1]] for x in lines]
-    every = logs.DATA["row"] + logs.DATA["other"]
-    names = ("symptom", "look", "cause", "first", "chapter")
-    assert sorted(cells[2:]) == sorted([row[n] for n in names] for row in every)
-    first = [row[0] for row in cells]
-    for one in logs.DATA["other"]:
-        assert first.index(one["symptom"]) == first.index(one["after"]) + 1
 
 
 UP = [i / 40 for i in range(40)]
@@ -215,19 +178,18 @@ def test_no_cause_is_named_that_another_column_denies(columns, cause):
     assert any(cause in one.row["cause"] for one in found)
 
 
-def test_held_out_problems_come_first():
+def test_held_out_problems_come_first_then_what_began_first():
     """Even if the reward shows something earlier and more strongly."""
     log = log_of(frac_reward_zero_std=[1.0] * 12, accuracy=[0.5] * 8 + DOWN[4:])
     assert named(log) == ["held-out accuracy falls", "most groups are dead"]
-
-
-def test_what_began_first_is_named_first_and_what_is_missing_is_said():
     log = log_of(
         frac_reward_zero_std=[0, 0, 0, 1, 1, 1, 1, 1],
-        log_ratio__q99=[3.0] * 8,
+        log_ratio__q99=[2.0, *[3.0] * 7],
         length__correct=DOWN,
     )
     assert named(log) == ["the ratio explodes", "most groups are dead"]
+    ratio, _ = (one for one in symptoms.findings(log) if not one.harmless)
+    assert "reaches 3 at step 1" in ratio.words  # the first of equal rows
     missing = symptoms.unjudged(log)
     assert "right answers grow, wrong ones shrink" in missing  # no wrong ones' length
     assert missing["entropy collapses"] == ["entropy"]
@@ -235,10 +197,6 @@ def test_what_began_first_is_named_first_and_what_is_missing_is_said():
 
 
 # Files
-
-
-def cells_of(log: logs.Log) -> list[dict]:
-    return [dict(zip(log.columns, cells)) for cells in zip(*log.columns.values())]
 
 
 def in_form(form: str, rows: list[dict]) -> str:
@@ -272,7 +230,8 @@ def test_every_form_says_the_same(tmp_path, form):
     """A run of ours in each form, under verl's names where it has one."""
     of = logs.read(LOGS / "sign.csv")
     verls = {"reward": "critic/score/mean", "entropy": "actor/entropy"}
-    rows = [{verls.get(n, n): x for n, x in row.items()} for row in cells_of(of)]
+    names = [verls.get(name, name) for name in of.columns]
+    rows = [dict(zip(names, cells)) for cells in zip(*of.columns.values())]
     (tmp_path / "log").write_text(in_form(form, rows))
     read = logs.read(tmp_path / "log")
     assert read.called["reward"] == "critic/score/mean"
@@ -331,10 +290,8 @@ NOT = "reward rises, accuracy does not"
 )
 def test_what_others_log_is_read(tmp_path, rows, form, found):
     (tmp_path / "log").write_text(in_form(form, rows))
-    said = [*map(str, named(logs.read(tmp_path / "log")))][: len(found)]
-    assert all(one.startswith(text) for one, text in zip(said, found, strict=True)), (
-        said
-    )
+    said = named(logs.read(tmp_path / "log"))[: len(found)]
+    assert all(one.startswith(text) for one, text in zip(said, found, strict=True))
 
 
 def test_an_evaluation_joins_the_row_of_its_step(tmp_path):
@@ -398,11 +355,6 @@ def test_rows_are_read_by_step_and_cells_between_what_lies_between_them(tmp_path
         )
     (tmp_path / "two").write_text("\n".join(["step, reward", *again, *again, "7,1"]))
     assert logs.read(tmp_path / "two").steps == [4, 5, 6, 7]
-
-
-def test_of_equal_rows_the_first_is_said():
-    (ratio,) = symptoms.findings(log_of(log_ratio__q99=[2.0, *[3.0] * 7]))
-    assert "reaches 3 at step 1" in ratio.words
 
 
 def test_verls_names_are_read(tmp_path):

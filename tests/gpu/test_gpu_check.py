@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,31 +11,24 @@ import torch
 from experiments import bench
 from experiments.command import main
 from experiments.gpu import check, experts
-from refimpl import ALGORITHMS, History, sample
+from refimpl import History, sample
 from tests import worlds
 from tests.worlds import EOS, PAD, TOKENIZER, random_model
-
-SMALL = replace(worlds.SMALL, max_new_tokens=8)
-HERE = check.Here(SMALL, "tiny", "tiny-moe", 1)
 
 
 @pytest.fixture(scope="module")
 def figures(tmp_path_factory) -> dict:
-    """All of it but SmolLM2, which has a test of its own."""
+    """All of it but SmolLM2, which is not fetched."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(check, "fetched", lambda _: False)
         out = tmp_path_factory.mktemp("gpu") / "figures.json"
-        measured = check.gpu_check("cpu", out, tiny=True)
-    assert json.loads(out.read_text()) == measured
-    return measured
+        assert check.gpu_check("cpu", out, tiny=True) == 0
+    return json.loads(out.read_text())
 
 
-def test_every_algorithm_trains_where_it_can_and_is_timed(figures):
-    """RSPO needs routers."""
-    named = {f"{name}, {x}" for name in ALGORITHMS for x in ("tiny", "tiny-moe")}
-    named |= {"GRPO", "GRPO, bfloat16", "RSPO, R3, bfloat16"}
+def test_every_part_is_timed_by_its_tokens(figures):
     table = check.table(figures)
-    for name in named - {"rspo, tiny"}:
+    for name in ("GRPO", "GRPO, bfloat16", "RSPO, R3, bfloat16"):
         run = figures[name]
         tokens = run["tokens/s"] * run["seconds per rollout"]
         assert 16 <= tokens <= 16 * 8 and run["largest |ratio − 1|"] > 1e-3, name
@@ -70,9 +62,8 @@ def test_a_methods_figures_are_those_of_its_runs_and_stand_in_the_table(monkeypa
     runs = [[(one, 2.0, 16.0, 5.0), (two, 2.0, 64.0, 10.0)] for one, two in ends]
     rows = ([dict(zip(names, row)) for row in run] for run in runs)
     monkeypatch.setattr(bench, "train", lambda *_, **__: History("grpo", next(rows)))
-    monkeypatch.setattr(bench, "peak_memory", iter((400, 4410)).__next__)
+    monkeypatch.setattr(bench, "peak_memory", lambda: 4410)
     found = bench.training("grpo", "tiny", 3)
-    assert found["grpo: runs that reached 0.90"] == 2
     assert found["grpo: sampled tokens/s"] == (16 * 5 + 48 * 10) / 4
     found["grpo: rollouts/s"] = bench._or_none(math.inf)
     assert bench.table(found).splitlines()[2:] == [
@@ -106,34 +97,31 @@ def test_a_part_that_raises_is_an_error_and_the_others_are_measured(
     for x in ("nan", "inf"):
         assert measured[f"gives {x}"] == {"error": f"FloatingPointError: loss is {x}"}
     assert measured["machine"]["torch"] == torch.__version__
-    assert code == 1
     printed = capsys.readouterr()
-    assert WORDS in printed.out and "1.235" in printed.out
+    assert code == 1 and WORDS in printed.out and "1.235" in printed.out
     assert printed.err.startswith("these could not be measured: one; gives nan;")
-
-
-def test_a_device_that_no_longer_answers_takes_no_figure_back(monkeypatch, tmp_path):
-    """After an assertion in a kernel every call raises, `empty_cache` too."""
+    # After an assertion in a kernel every call raises, `empty_cache` too.
     monkeypatch.setattr(torch.cuda, "empty_cache", broken)
     cuda = check.Here(SimpleNamespace(device="cuda"))
     assert check.figures_of(lambda here: {}, cuda) == {"error": WORDS}
+
+
+def test_what_was_measured_before_a_crash_or_the_limit_is_written(
+    monkeypatch, tmp_path
+):
     out = tmp_path / "figures.json"
 
     def killed(here):
-        assert json.loads(out.read_text())["one"] == {"seconds": 1.0}
         raise KeyboardInterrupt
 
     only(monkeypatch, one=lambda here: {"seconds": 1.0}, two=killed)
     with pytest.raises(KeyboardInterrupt):
         check.gpu_check("cpu", out, tiny=True)
     assert json.loads(out.read_text())["one"] == {"seconds": 1.0}
-
-
-def test_no_part_begins_when_the_time_is_over(monkeypatch, tmp_path):
-    only(monkeypatch, one=broken)
     monkeypatch.setattr(check, "LIMIT", -1.0)
-    measured = check.gpu_check("cpu", tmp_path / "figures.json", tiny=True)
-    assert measured["one"] == {"not measured": "-1 seconds were over"}
+    check.gpu_check("cpu", out, tiny=True)
+    over = {"not measured": "-1 seconds were over"}
+    assert json.loads(out.read_text())["two"] == over
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from torch.testing import assert_close
 from refimpl.algorithms import ALGORITHMS, Objective, Tokens, from_gate, get
 from refimpl.config import TrainConfig
 from refimpl.corrections import RULES
-from refimpl.curves import curve
 from refimpl.validation import UserError, annotations
 from tests.losses.batches import (
     EXACT,
@@ -102,8 +101,6 @@ PAPERS = {  # hyperparameters, normaliser, advantages
 }
 ON_THE_SAMPLER = {"dppo_tv", "dppo_kl", "ipo", "glm5", "sao", "vespo", "kimi"}
 """Their ratio is against the sampler's policy, not π_old."""
-NO_SURROGATE = "reinforce cispo dppo_tv dppo_kl ipo glm5 sao vespo dro".split()
-"""What they maximise means nothing as a number."""
 DAPO = {"dynamic_sampling": True, "overlong_share": 0.2}
 TWO_LAMBDAS = {"lam_alpha": 1.5, "lam_critic": 1.0}
 OF_SAO = {**TWO_LAMBDAS, "critic_updates": 2, "critic_frozen": ("attn",)}
@@ -167,8 +164,6 @@ def test_an_entry_is_consistent(algorithm):
     batch = random_batch([3, 1])
     explicit = loss_of(algorithm, *batch, **algorithm.defaults)
     assert explicit.item() == loss_of(algorithm, *batch).item()
-    with pytest.raises(TypeError):
-        algorithm.defaults["epsilon_low"] = 0.5
     both = {"epsilon_low": 0.1, "epsilon_high": 0.3}  # what is named goes before
     assert GRPO.check_hyperparameters({"epsilon": 0.1, "epsilon_high": 0.3}) == both
 
@@ -217,16 +212,6 @@ def test_one_ratio_says_whether_a_response_shares_its_ratio(algorithm):
     assert (len(slopes) > 2) == algorithm.one_ratio
 
 
-@pytest.mark.parametrize("name", PAPERS)
-def test_a_surrogate_is_a_function_of_the_ratio_and_the_advantage(name):
-    """Both log-probs lower by one nat: no ratio changes, but log π does; and, in IPO,
-    whether a probability has moved by more than δ."""
-    t = stale_tokens()
-    lower = replace(t, logp=t.logp - t.mask, old_logp=t.old_logp - t.mask)
-    one, other = (objective_of(ALGORITHMS[name], x).value for x in (t, lower))
-    assert torch.allclose(one, other, **EXACT) == (name not in NO_SURROGATE)
-
-
 # The objective: its contract
 
 
@@ -264,34 +249,6 @@ def mine(objective, **other):
     return replace(GRPO, name="mine", objective=objective, **other)
 
 
-@pytest.mark.parametrize(
-    "given", [torch.float64, torch.float32, torch.bfloat16, torch.float16]
-)
-@pytest.mark.parametrize("kind", [torch.float64, torch.bool, torch.int64])
-def test_an_objective_sees_clean_floats(given, kind):
-    """All (B, T), 0 outside the mask whatever stood there, half precision raised;
-    a mask of any type, and a gradient through log π alone."""
-    seen, raised = [], torch.promote_types(given, torch.float32)
-    *batch, mask = random_batch([3, 1])
-    here = mask.bool()
-    batch = [torch.where(here, x.detach(), NAN).to(given) for x in (*batch, mask / 4)]
-    logp, old_logp, a, weight = (x.requires_grad_() for x in batch)
-
-    def watch(t):
-        seen.append(t)
-        return Objective(t.logp * t.advantages)
-
-    mine(watch).policy_loss(logp, old_logp, a, mask.to(kind), weight)
-    tokens = seen[-1]  # the first is a try, without a gradient
-    found = tokens.logp, tokens.old_logp, tokens.advantages, tokens.weight
-    for part, source in zip((*found, tokens.mask), (*batch, mask)):
-        assert part.dtype == raised
-        assert torch.equal(part, torch.where(here, source, 0.0).to(raised))
-    assert torch.equal(tokens.z, tokens.logp - tokens.old_logp)
-    assert tokens.logp.requires_grad and tokens.z.requires_grad
-    assert not tokens.old_logp.requires_grad
-
-
 # What a loss makes of it
 
 
@@ -311,21 +268,17 @@ def test_a_gradient_flows_through_logp_alone(algorithm):
 
 
 def working_in_place(r, advantages):
-    """1 everywhere, after both arguments were written over."""
+    """True everywhere, after both arguments were written over."""
     torch.set_grad_enabled(False)
     advantages.neg_()
-    return r.zero_().add_(1)
+    return r.zero_() < 1
 
 
 def test_a_gate_may_work_in_place():
     batch = random_batch([3, 5, 1])
-    plain, in_place = from_gate(lambda r, a: torch.ones_like(r)), working_in_place
-    ours, theirs = (loss_and_slope(a, *batch) for a in (plain, from_gate(in_place)))
-    for one, other in zip(ours, theirs):
-        assert torch.equal(one, other)
-    assert from_gate(lambda r, a: r > 0.5).policy_loss(*batch).loss.isfinite()
-    first, second = (curve(from_gate(g)) for g in (in_place, lambda r, a: r * 0 + 1))
-    assert torch.equal(first.coefficient, second.coefficient)
+    gates = lambda r, a: torch.ones_like(r), working_in_place
+    ours, theirs = (loss_and_slope(from_gate(gate), *batch) for gate in gates)
+    assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[1], theirs[1])
 
 
 @every
@@ -361,14 +314,6 @@ def test_an_objective_may_be_anything_outside_the_mask(width):
 
 
 # Edges
-
-
-@every
-def test_a_batch_of_nothing_is_zero_with_a_zero_gradient(algorithm):
-    logp, old_logp, a, mask = random_batch([3, 2])
-    loss, slope = loss_and_slope(algorithm, logp, old_logp, a[:, 0], 0 * mask)
-    assert loss.item() == 0
-    assert slope.abs().max() == 0
 
 
 @every_setting

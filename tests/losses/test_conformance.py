@@ -122,13 +122,9 @@ NO_CAP = "settings['cap'] = None"
 UGLY = r"raise ValueError('a\n\x1b[2Jb' + 5000 * 'c')"
 PRINTED = [
     ("grpo", "", 0, ["agrees +33 .*"]),
-    ("cispo", "", 0, ["agrees +23 .*"]),
-    ("rspo", "", 0, ["agrees +21 .*"]),
     ("dapo", NO_CAP, 1, ["agrees .*", "differs +2 .* there is no truncated weight"]),
     ("gspo", "raise NotImplementedError", 0, ["not implemented +21"]),
-    ("gspo", "return inputs['nothing']", 1, ["KeyError: 'nothing' +21"]),
     ("gspo", UGLY, 1, [r"ValueError: a \\x1b\[2Jbc{80,101} +21"]),
-    ("gspo", "sys.exit(0)", 1, ["SystemExit: 0 +21"]),
     ("gspo", "os._exit(3)", 1, ["SystemExit: 3 +21"]),
 ]
 
@@ -179,19 +175,11 @@ def test_every_reading_is_told_from_the_paper_by_some_case(title):
     pytest.fail("no case is told from the paper's")
 
 
-def test_two_misreadings_at_once_are_both_named():
-    both = ["an empty response is left out of B", "divided by a constant, always"]
-    case = one("grpo", what="an empty row")
-    found = readings.matches(case, *readings.read(case, both), 1e-6)
-    assert found == ", and ".join(both)
-
-
 @pytest.mark.parametrize(
     ("name", "source"),
     [
         ("none.py", None),
         ("mine.py", "def gprpo(inputs, settings): ..."),
-        ("mine.txt", "x = 1"),
         ("mine.py", "def grpo("),
         ("mine.py", "import os; os._exit(3)"),
     ],
@@ -212,16 +200,16 @@ def test_the_adapters_to_fill_in_answer_nothing(capsys):
 
 SUITE = (
     """
-EXPECTED = {{"there is no truncated weight": "no sampler of its own", {more}}}
-SCHEMA = {schema}
+EXPECTED = {{"there is no truncated weight": "no sampler of its own"}}
+SCHEMA = 1
 """
     + OURS
 )
 
 
-def suite(tmp_path, more="", schema=1, first=NO_CAP):
+def suite(tmp_path, first=NO_CAP):
     """Somebody's own repository, and their pytest."""
-    source = SUITE.format(name="dapo", first=first, then="", more=more, schema=schema)
+    source = SUITE.format(name="dapo", first=first, then="")
     (tmp_path / "refimpl_mine.py").write_text(source)
     command = [sys.executable, "-m", "pytest", "-q", "-rxfE", "refimpl_mine.py"]
     command += ["-p", "refimpl.interop.conformance.plugin", "-p", "no:cacheprovider"]
@@ -236,7 +224,5 @@ def test_the_cases_are_tests_of_somebody_elses_suite(tmp_path):
     code, said = suite(tmp_path)
     assert code == 0 and re.search(r"\d+ passed, 2 xfailed", said), said
     assert "no sampler of its own" in said and "dapo | TIS, cap 2 | typical" in said
-    code, said = suite(tmp_path, more="'the KL is k1': 'ours is'", first="pass")
-    assert code == 1 and "2 failed" in said and "no case differs so: drop it" in said
-    code, said = suite(tmp_path, first="settings['kl'] = None")
-    assert code == 1 and "it matches: there is no KL" in said
+    code, said = suite(tmp_path, first="pass")
+    assert code == 1 and "no case differs so: drop it" in said

@@ -73,13 +73,6 @@ def test_gigpo_by_hand():
     assert_close(mixed[:, 1], tensor([0.8211, -0.8655, 0.9098, -0.8655]), **EPS)
 
 
-def test_an_answer_that_failed_has_no_turn_with_credit():
-    """Its first turn is right, as in the first answer, and blamed most."""
-    for omega in (0, 1, 5):
-        found = by_turn(gigpo, scored(), omega=omega)
-        assert (found[[1, 3]][tensor(STATES)[[1, 3]] >= 0] < 0).all()
-
-
 @pytest.mark.parametrize("function", [gigpo, state_differences])
 @pytest.mark.parametrize("std", [True, False])
 def test_without_its_own_part_it_is_the_groups_advantage(function, std):
@@ -102,12 +95,6 @@ def test_parts_of_gigpo_add_up_to_nothing_among_equal_states():
     alone = [scored(STATES[i : i + 2], PAID[i : i + 2], gamma=0.9) for i in (0, 2)]
     parts = [gigpo(one) for one in alone]
     assert_close(gigpo(given), torch.cat(parts), **EXACT)
-
-
-def test_with_one_turn_each_gigpo_is_the_groups_advantage_again():
-    given = scored([[S0]] * 4, gamma=1.0)
-    wanted = 3 * group_relative(given)[:, None] * given.mask
-    assert_close(gigpo(given, omega=2.0), wanted, **EXACT)
 
 
 def test_the_order_of_rows_does_not_matter():
@@ -170,15 +157,6 @@ def test_differences_telescope_and_reward_no_stay():
 
 
 # What a rollout shows
-
-
-@pytest.mark.parametrize(("function", "field"), [(gigpo, "states")])
-def test_an_estimator_says_what_it_lacks(function, field):
-    bare = replace(scored(), states=None)
-    with pytest.raises(UserError, match=f"looks at {field}"):
-        function(bare)
-    with pytest.raises(UserError, match="looks at state_scores"):
-        state_differences(bare)
 
 
 def rollout_of_calls():

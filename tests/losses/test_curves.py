@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import tensor
 from torch.testing import assert_close
 
 from refimpl.algorithms import ALGORITHMS, Objective, from_gate
@@ -26,18 +27,14 @@ def test_a_curve_is_the_loss_that_trains_and_its_slope(algorithm, a):
         assert found.coefficient[i].item() == pytest.approx(slope / a, abs=1e-12)
 
 
-def test_a_curve_has_the_bounds_that_are_asked_for():
-    """min(r, 1 + ε): the gradient is r up to the bound, and 0 beyond it."""
-    found = curve("ppo", 3.0, RATIOS, epsilon_high=1.5)
-    assert_close(found.objective, 3 * RATIOS.clamp(max=2.5), **EXACT)
-    assert_close(found.coefficient, torch.where(RATIOS < 2.5, RATIOS, 0.0), **EXACT)
-
-
 def test_a_curve_on_probabilities_is_that_of_the_token_that_is_asked_for():
-    """δ = 0.2: π_old = 0.1 may reach 0.3, r = 3, and 0.4 may reach 0.6, r = 1.5."""
+    """δ = 0.2: π_old = 0.1 may reach 0.3, r = 3, and 0.4 may reach 0.6, r = 1.5; with
+    δ = 0.25 the bounds are 3.5 and 1.625."""
     for old, bound in ((0.1, 3), (0.4, 1.5)):
         found = curve("dppo_tv", 1.0, RATIOS, old)
         assert_close(found.coefficient, torch.where(bound > RATIOS, RATIOS, 0.0))
+    wide = curve("dppo_tv", 1.0, tensor([3.4, 3.6]).double(), 0.1, delta_high=0.25)
+    assert_close(wide.coefficient, tensor([3.4, 0.0]).double())
 
 
 def test_a_curve_follows_an_objective_of_ones_own():

@@ -1,9 +1,8 @@
 """Holes in the mask: what a tool wrote is read, and counts nowhere.
 
 One property holds for every advantage, term and correction: a row with holes gives what
-the same row gives without them; of losses it is in `test_properties.py`. Two examples
-say in numbers what a reader may expect, beside what common mistakes give. verl's
-functions answer them in `tests/bridges/test_turns_of_engines.py`.
+the same row gives without them; of losses it is in `test_properties.py`, and GAE's
+numbers by hand are in `test_advantages.py`.
 """
 
 import pytest
@@ -131,60 +130,3 @@ def test_every_advantage_is_that_of_the_rows_without_holes(name):
         estimate = estimate if estimate.ndim == 2 else estimate[:, None].expand_as(mask)
         found.append(estimate[mask.bool()])
     assert_close(*found, **CLOSE)
-
-
-# Example A:  a a | o o o | a a a   and   a a a a
-
-MASK = tensor(
-    [[1.0, 1, 0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0, 0]], dtype=torch.float64
-)
-V0 = tensor([[0.2, 0.4, 9, 9, 9, 0.5, 0.7, 0.9], [0.0] * 8], dtype=torch.float64)
-"""9: what a critic says where nobody asks it."""
-
-
-def no_skip(values, lam):
-    """GAE with t + 1 as the next token, whoever wrote it: SkyRL's, slime's."""
-    made, after = torch.zeros(8), 0.0
-    rewards, nothing = tensor([0.0] * 7 + [1.0]), tensor([0.0])
-    following = torch.cat([values[1:], nothing])
-    for t in reversed(range(8)):
-        after = rewards[t] + following[t] - values[t] + lam * after
-        made[t] = after
-    return made[MASK[0].bool()].tolist()
-
-
-GAE = {
-    1.0: [0.8, 0.6, 0.5, 0.3, 0.1],
-    0.95: [0.728425625, 0.5562375, 0.48025, 0.295, 0.1],
-    0.5: [0.33125, 0.2625, 0.325, 0.25, 0.1],
-}
-
-
-@pytest.mark.parametrize("lam", GAE)
-def test_example_a_gae_skips_what_the_tool_wrote(lam):
-    """V before the second turn is the number after the observation was read."""
-    rewards = token_rewards(tensor([1.0, 0.0]), MASK)
-    scored = Scored(rewards, tensor([0, 1]), MASK, V0, lam=lam)
-    found = gae(scored)
-    assert found[0, MASK[0].bool()].tolist() == pytest.approx(GAE[lam])
-    assert not found[0, 2:5].any()
-    # Wrong: no skip, with V on the holes (.45) or zeroed there.
-    near = torch.where(MASK[0].bool(), V0[0], tensor(0.45))
-    assert lam == 1 or no_skip(near, lam)[0] < found[0, 0] - 0.05
-    zeroed = no_skip(V0[0] * MASK[0], lam)
-    if lam == 0.95:
-        assert no_skip(near, lam)[:2] == pytest.approx([0.6598, 0.4840], abs=5e-5)
-    if lam == 0.5:
-        assert no_skip(near, lam)[:2] == pytest.approx([0.2383, 0.0766], abs=5e-5)
-        assert zeroed[:2] == pytest.approx([0.0414, -0.3172], abs=5e-5)
-
-
-def test_example_b_the_reward_is_on_the_policys_last_token():
-    """On an observation, GAE loses it without an error, and blames a paid answer."""
-    mask, half = tensor([[1.0, 1, 1, 0, 0]]), tensor([[0.5] * 5])
-    rewards = token_rewards(tensor([1.0]), mask)
-    assert rewards.tolist() == [[0, 0, 1, 0, 0]]
-    right = gae(Scored(rewards, tensor([0]), mask, half, lam=0.95))
-    assert right[0].tolist() == pytest.approx([0.45125, 0.475, 0.5, 0, 0])
-    lost = gae(Scored(rewards.roll(2), tensor([0]), mask, half, lam=0.95))
-    assert lost[0].tolist() == pytest.approx([-0.45125, -0.475, -0.5, 0, 0])

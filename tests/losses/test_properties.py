@@ -95,7 +95,8 @@ def test_good_and_bad_tokens_are_mirrored_where_a_method_says_so(name, seed):
 
 @every
 def test_half_precision_is_that_of_the_rounded_numbers(algorithm):
-    """Float32 and wider inputs agree up to rounding; bfloat16 is raised at once."""
+    """Float32 and wider inputs agree up to rounding; bfloat16 is raised at once. A mask
+    may be of any type."""
     *numbers, mask = random_batch([5, 2, 4, 1, 3], spread=0.3)
 
     def at(kind, numbers):
@@ -103,6 +104,10 @@ def test_half_precision_is_that_of_the_rounded_numbers(algorithm):
         found = loss_and_slope(algorithm, logp.requires_grad_(), *others, mask)
         return [x.double() for x in found]
 
+    kinds = torch.float64, torch.bool, torch.int64
+    given = [(*numbers, mask.to(kind), mask / 9) for kind in kinds]
+    slopes = [loss_and_slope(algorithm, *batch)[1] for batch in given]
+    assert all(torch.equal(slope, slopes[0]) for slope in slopes)
     half = [x.bfloat16() for x in numbers]
     assert at(torch.bfloat16, half)[0] == at(torch.float32, half)[0]
     for narrow, wide in zip(at(torch.bfloat16, half), at(torch.float32, half)):

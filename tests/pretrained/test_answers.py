@@ -271,6 +271,10 @@ KINDS = [  # reference, right ones, wrong ones
     ("B", "The answer is option B because A is wrong.|So it is (B).", "B and C|A"),
     ("B", r"$\boxed{\textbf{(B)}\ 12}$|Answer: (B).\n\nParis is big.", r"\boxed{A, B}"),
     ("12", r"$\boxed{\textbf{(B)}\ 12}$|$\textbf{(B) }12$", r"$\textbf{(B) }13$"),
+    ("A", "A is correct. B is incorrect.", "B is correct. A is incorrect."),
+    # ranges, and a letter for a sign
+    ("12", "The answer is 12 to one.|3 x 4 = 12", "It takes 10 to 12 days."),
+    ("12", "It is between them: 12", "It is between 10 and 12.|10 to 12|from 10 to 12"),
     # Chinese and Japanese
     ("3/4", "答案是3/4。|答えは3/4です。|概率为 0.75", "答案不是3/4|3/4或1"),
     ("3, 8", "答案是3或8。|The answer is 3 or 8.", "8|答案是3"),

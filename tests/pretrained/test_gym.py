@@ -124,9 +124,7 @@ def test_a_task_is_its_settings(task):
     assert hash(task) == hash(copy.deepcopy(task))
     scored = ReasoningGym("countdown", scorer=answers.contains_answer)
     assert "refimpl.pretrained.answers.contains_answer" in repr(scored)
-    slow = ReasoningGym("chain_sum", time_limit=1.0)
-    assert repr(slow) == "ReasoningGym('chain_sum', time_limit=1.0)"
-    assert slow != ReasoningGym("chain_sum")
+    assert repr(ReasoningGym("chain_sum")) == "ReasoningGym('chain_sum')" != repr(task)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +139,6 @@ def test_a_task_is_its_settings(task):
             "refuses these settings: TypeError",
         ),
         ("chain_sum", {"extract": "first"}, "must be 'whole' or 'last'"),
-        ("chain_sum", {"time_limit": 0}, "time_limit must be a number > 0"),
         ("calendar_arithmetic", {"tasks": ["x"]}, "Invalid tasks: x"),
         ("countdown", {}, "runs the answer as Python"),
         ("game_of_life_halting", {}, "pays one text for nearly all problems"),
@@ -172,7 +169,7 @@ def test_rewards_are_the_scorers_own_unless_only_full_marks_count(task):
     assert paid == [[0.6], [0.0]]
 
 
-def test_the_scorer_has_the_settings_and_the_time_of_its_task(monkeypatch):
+def test_the_scorer_has_the_settings_and_the_time_of_its_task():
     """decimal_arithmetic forgives one unit of the last decimal place it was set to."""
     entry, paid = [{"answer": "0.5", "metadata": {}}], []
     for n in (1, 4):
@@ -187,10 +184,6 @@ def test_the_scorer_has_the_settings_and_the_time_of_its_task(monkeypatch):
         assert judge.scores(slow, given, entry * 4, 0.4) == [1.0, 0.0, 1.0, 0.0]
     assert len(warned) == 1 and judge.failed["coin_flip", "slow"] >= 2
     assert judge.failed.total() == before + 2
-    limits, timed = [], ReasoningGym("decimal_arithmetic", time_limit=0.4)
-    monkeypatch.setattr(judge, "scores", lambda *a: limits.append(a[-1]) or [1.0])
-    timed.reward([], ["1"], entry=entry)
-    assert limits == [0.4]
 
 
 @pytest.mark.parametrize("how", ["whole", "last", "tag"])

@@ -67,13 +67,10 @@ def adapted():
     return policy
 
 
-@pytest.mark.parametrize(
-    ("make", "attention"), [(gpt2, "sdpa"), (gpt2, "eager"), (adapted, "sdpa")]
-)
-def test_packed_rows_give_the_same_numbers_and_gradient(make, attention):
+@pytest.mark.parametrize("make", [gpt2, adapted])
+def test_packed_rows_give_the_same_numbers_and_gradient(make):
     """GPT-2, because Qwen's norms round to float32 whatever the weights are."""
     policy = make().double()
-    policy.set_attn_implementation(attention)
     apart, shared = (passed(policy, ragged(), share_prompts=s) for s in (False, True))
     assert max(gaps(apart, shared)) < 1e-10
     assert apart[2].norm() > 1  # of something

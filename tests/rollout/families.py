@@ -38,9 +38,7 @@ LINEAR |= {"linear_key_head_dim": 8, "linear_value_head_dim": 8}
 MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8}
 BART = {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4}
 BART |= {"decoder_ffn_dim": 64, "encoder_layers": 1}
-LOCAL = {"attention_types": [[["global", "local"], 1]], "window_size": 6}
 CHUNKS = {"num_local_experts": 4, "attention_chunk_size": 6, **HEADS}
-SLIDES = {"use_sliding_window": True, "max_window_layers": 0, **WINDOW}
 
 
 def layers(*kinds: str) -> dict:
@@ -53,47 +51,32 @@ GREEDY = {**ROUTED, "topk_method": "greedy"}
 
 SUPPORTED = {
     "GPT-2": ("GPT2Config", GPT),
-    "GPT-Neo": ("GPTNeoConfig", LOCAL),
-    "GPT-NeoX": ("GPTNeoXConfig", {}),
-    "Falcon": ("FalconConfig", {}),
-    "Falcon with ALiBi": ("FalconConfig", {"alibi": True}),
+    "Falcon": ("FalconConfig", {"alibi": True}),
     "Llama": ("LlamaConfig", {}),
     "Llama 4": ("Llama4TextConfig", CHUNKS),
     "Mistral": ("MistralConfig", WINDOW),
     "Mixtral": ("MixtralConfig", {**LOCAL_EXPERTS, **WINDOW}),
     "Qwen2": ("Qwen2Config", {}),
-    "Qwen2 with a window": ("Qwen2Config", SLIDES),
     "Qwen2-MoE": ("Qwen2MoeConfig", SHARED_EXPERT),
     "Qwen3": ("Qwen3Config", HEADS),
     "Qwen3-MoE": ("Qwen3MoeConfig", {**SPARSE, **HEADS}),
-    "Gemma": ("GemmaConfig", HEADS),
     "Gemma 2": ("Gemma2Config", {**HEADS, **WINDOW}),
     "Gemma 3": ("Gemma3TextConfig", {**SLIDING_AND_FULL, **HEADS, **WINDOW}),
     "Phi": ("PhiConfig", {}),
-    "Phi-3": ("Phi3Config", WINDOW),
-    "OLMo 3": ("Olmo3Config", WINDOW),
     "OLMoE": ("OlmoeConfig", EXPERTS),
     "GPT-OSS": ("GptOssConfig", {**LOCAL_EXPERTS, **HEADS, **WINDOW}),
-    "Cohere": ("CohereConfig", {"logit_scale": 1.0}),
     "Cohere 2": ("Cohere2Config", {"logit_scale": 1.0, **HEADS, **WINDOW}),
-    "Granite MoE": ("GraniteMoeConfig", {"num_local_experts": 4}),
-    "StarCoder 2": ("Starcoder2Config", WINDOW),
     "DeepSeek-V2": ("DeepseekV2Config", {**LATENT, **GREEDY, **HEADS}),
     "DeepSeek-V3": ("DeepseekV3Config", {**LATENT, **ROUTED}),
-    "LFM2 of attention alone": ("Lfm2Config", layers(FULL, FULL)),
     "BERT as a decoder": ("BertConfig", {"is_decoder": True}),
     "Whisper's decoder": ("WhisperConfig", BART),  # it ignores `logits_to_keep`
 }
 
-JAMBA = {"num_experts": 2, "attn_layer_period": 2, "attn_layer_offset": 1}
-JAMBA |= {"mamba_d_state": 8, "use_mamba_kernels": False}
 GATED = {**SHARED_EXPERT, **HEADS, **LINEAR}
 
 NO_CACHE_ROWS = {  # whose state cannot be copied for a group, or selected
     "Mamba": ("MambaConfig", {"state_size": 8}),
     "Qwen3-Next": ("Qwen3NextConfig", {**layers("linear_attention", FULL), **GATED}),
-    "Jamba": ("JambaConfig", JAMBA),
-    "LFM2": ("Lfm2Config", layers("conv", FULL)),
     # its layers have both: keys that are copied, and a state
     "Falcon-H1": ("FalconH1Config", {"mamba_d_ssm": 64, "mamba_n_groups": 1, **MAMBA}),
     "GPT-1": ("OpenAIGPTConfig", GPT),  # it has no cache

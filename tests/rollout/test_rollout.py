@@ -97,9 +97,6 @@ def test_sampling_ignores_and_keeps_the_training_flag(monkeypatch):
     assert model.training
 
 
-# In bfloat16
-
-
 # Shape of a rollout
 
 

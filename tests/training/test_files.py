@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from refimpl.checkpoint import cache_folder, write
+from refimpl.checkpoint import write
 from refimpl.validation import UserError
 
 
@@ -50,17 +50,6 @@ def test_who_reads_while_a_file_is_written_has_the_old_one_whole(tmp_path):
         write(link, "new")
         assert reader.read() == "old" and path.read_text() == "new"
     assert link.is_symlink()
-
-
-def test_where_the_cache_is(monkeypatch, tmp_path):
-    for name in ("REFIMPL_CACHE", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / ".cache" / "refimpl"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache_folder() == tmp_path / "xdg" / "refimpl"
-    monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path / "own"))
-    assert cache_folder() == tmp_path / "own"
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,15 @@ from refimpl.logprobs import values
 from refimpl.loss_terms import BALANCE
 from refimpl.models import make_critic
 from refimpl.moe import Drift, recorded, routed
+from refimpl.normalisers import NORMALISERS
 from refimpl.tasks import Arithmetic
-from tests.worlds import TOKENIZER, warm_model
+from tests.worlds import (
+    TOKENIZER,
+    fixed_noise,
+    largest_difference,
+    small_run,
+    warm_model,
+)
 
 LENGTH, SEED = 24, 3
 CONFIG = rl.TrainConfig(
@@ -40,9 +47,11 @@ CONFIG = rl.TrainConfig(
 )
 
 
-def page(name, start, rollouts=2, prompts=8, G=4, minibatches=2, routers=False):
-    """A policy after `rollouts` rollouts, and for each its reward and gradient norm."""
+def page(name, start, routers=False, normaliser=None, longest=LENGTH, **hyper):
+    """A policy after two rollouts, and for each its reward and gradient norm."""
+    rollouts, prompts, G, minibatches = 2, 8, 4, 2
     method, world = ALGORITHMS[name], Arithmetic()
+    normaliser = NORMALISERS.get(normaliser, method.normaliser)
     policy = copy.deepcopy(start).eval()
     groups = [{"params": policy.parameters(), "lr": 2e-4}]
     fixed = method.training.get("critic_frozen", ())
@@ -92,10 +101,10 @@ def page(name, start, rollouts=2, prompts=8, G=4, minibatches=2, routers=False):
         for chosen in torch.randperm(prompts, generator=shuffle).chunk(minibatches):
             index = torch.isin(rollout.group, chosen).nonzero()[:, 0]
             weight = rl.normalisers.apply(
-                method.normaliser,
+                normaliser,
                 mask[index],
                 group=rollout.group[index],
-                max_length=LENGTH,
+                max_length=longest,
             )
             tokens = mask[index].sum()
             # Groups of equal rewards have no gradient, and need no pass.
@@ -121,7 +130,7 @@ def page(name, start, rollouts=2, prompts=8, G=4, minibatches=2, routers=False):
                 known += mini.mask, mini.mask / tokens
                 extra = value_loss(values(critic, mini), *known)
             A = advantages[index, :width]
-            loss, _ = method.loss(logp, old_logp, A, mini.mask, weight)
+            loss, _ = method.loss(logp, old_logp, A, mini.mask, weight, **hyper)
             (loss + extra).backward()
             for model in (policy, critic) if critic else (policy,):
                 norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -137,23 +146,46 @@ def page(name, start, rollouts=2, prompts=8, G=4, minibatches=2, routers=False):
     return history, policy
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_plain_page_gives_the_history_and_the_weights_of_train(name):
+WIDE = {"tau_pos": 4.0, "tau_neg": 5.0}
+CASES = {name: (name, {}, {}) for name in ALGORITHMS}
+CASES |= {n: ("grpo", {"normaliser": n}, {"normaliser": n}) for n in NORMALISERS}
+CASES["a longer constant"] = "dr_grpo", {"max_length": 100}, {"longest": 100}
+CASES["wide"] = "sapo", {"hyperparameters": WIDE}, WIDE
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_plain_page_gives_the_history_and_the_weights_of_train(case):
     """Bit for bit; with a critic or routers two losses are added in another order."""
+    name, settings, of_page = CASES[case]
     routers = bool(ALGORITHMS[name].training.get("router_shift"))
     start = warm_model()
     if routers:
         start = rl.warm_start(rl.WarmStart(preset="tiny-moe"))[0]
-    history = rl.train(
-        name, config=CONFIG, model=start, tokenizer=TOKENIZER, progress=False
-    )
-    mine, policy = page(name, start, routers=routers)
+    given = {"model": start, "tokenizer": TOKENIZER, "progress": False}
+    history = rl.train(name, config=replace(CONFIG, **settings), **given)
+    mine, policy = page(name, start, routers=routers, **of_page)
     for (reward, norm), row in zip(mine, history.rows, strict=True):
         assert reward == pytest.approx(row["reward"], abs=1e-6)
         assert norm == pytest.approx(row["grad_norm"], rel=1e-4, abs=1e-6)
-    pairs = zip(policy.parameters(), history.model.parameters(), strict=True)
-    gap = max((a - b).abs().max().item() for a, b in pairs)
-    moved = zip(policy.parameters(), start.parameters(), strict=True)
-    assert max((a - b).abs().max().item() for a, b in moved) > 1e-4
+    assert largest_difference(policy, start) > 1e-4
     rounding = 1e-6 if routers or ALGORITHMS[name].critic else 0
-    assert gap <= rounding, f"the weights part by {gap:.1g}"
+    assert largest_difference(policy, history.model) <= rounding
+
+
+FILTERED = "ppo", {"overlong_filtering": True}, {}
+
+
+@pytest.mark.parametrize("case", [*(c for c in CASES if c != "rspo"), "filtered"])
+def test_the_size_of_a_micro_batch_changes_nothing(case):
+    """Micro-batches of 3 cut groups of 4: weights and history, in float64.
+
+    Not with routers, whose load is balanced in each micro-batch.
+    """
+    name, settings, _ = CASES.get(case, FILTERED)
+    plain = {"dynamic_sampling": False, "overlong_share": 0.0, "dtype": "float64"}
+    given = {"rollouts": 1, "epochs": 2, "reward": fixed_noise, **plain, **settings}
+    whole, cut = (small_run(name, micro_batch_size=n, **given) for n in (16, 3))
+    assert largest_difference(whole.model, cut.model) < 1e-8
+    for key, value in whole.rows[0].items():
+        if key not in ("step_time", "accuracy"):
+            assert cut.rows[0][key] == pytest.approx(value, rel=1e-5, abs=1e-7), key

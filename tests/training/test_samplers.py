@@ -62,14 +62,6 @@ def test_the_sampler_has_the_weights_of_so_many_rollouts_ago(delay):
     assert len(run.sampler.past) == delay + 1
 
 
-def test_a_sampler_that_is_the_policy_is_the_policy():
-    run = prepared(**LATE)
-    assert type(run.sampler) is Policy and run.sampler.model is run.model
-    for _, batch, metrics in rollouts(run, 2):
-        assert run.sampler.past == [] and "sampling/kl" not in metrics
-        assert batch.old_logp is batch.rollout.logp
-
-
 def test_a_late_sampler_shares_what_is_frozen_and_nothing_else():
     """A base of 135 million weights is there once; the policy's own are never read."""
     policy = random_model()
@@ -142,18 +134,6 @@ def test_the_sampler_computes_in_the_rollouts_dtype(monkeypatch):
         for rollout_dtype in (None, "float32", "bfloat16", "int8"):
             collect(prepared(dtype=dtype, rollout_dtype=rollout_dtype), 0)
     assert seen == [False, False, True, False, True, False, True, True]
-
-
-@pytest.mark.parametrize("settings", [{"rollout_dtype": "int8"}, {"sampler_delay": 1}])
-def test_a_trusted_sampler_stands_for_the_old_policy(settings):
-    """Its own log-probs, off by what it rounds or by how far it lags."""
-    for trusted in (False, True):
-        run = prepared(trust_sampler=trusted, **settings, **LATE)
-        *_, (before, batch, metrics) = rollouts(run, 2)
-        gap = (scored(before, batch.rollout) - batch.old_logp) * batch.mask
-        assert ("sampling/kl" in metrics) is not trusted
-        assert bool(gap.abs().max() > 2e-3) is trusted
-        assert torch.equal(batch.old_logp, batch.rollout.logp) is trusted
 
 
 @pytest.mark.parametrize("two", [False, True])

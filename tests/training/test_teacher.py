@@ -5,13 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from refimpl import ALGORITHMS, UserError, collect, updates
-from refimpl.advantages import group_relative, with_teacher
+from refimpl import UserError, collect, updates
 from refimpl.logprobs import log_probs
 from refimpl.models import build
 from tests.worlds import (
     TOKENIZER,
-    fixed_noise,
     prepared,
     random_model,
     same_weights,
@@ -37,19 +35,6 @@ def test_it_is_the_loop_that_chapter_17_writes_out():
         assert one["teacher_kl"][step] == pytest.approx(mean.item(), rel=1e-5)
     assert same_weights(one.model, run.model)
     assert one["teacher_kl"][-1] < one["teacher_kl"][0]
-
-
-def test_kappa_times_the_teacher_on_top_of_a_group():
-    method = replace(ALGORITHMS["grpo"], advantages=with_teacher(group_relative, 0.5))
-    given = {"reward": fixed_noise, "model": random_model()}
-    run = prepared(method, **given)
-    run.teacher = warm_model()
-    batch, _ = collect(run, 0)
-    plain, _ = collect(prepared(**given), 0)
-    teacher_logp, _ = log_probs(warm_model(), batch.rollout)
-    apart = (teacher_logp - batch.old_logp) * batch.mask
-    wanted = (plain.advantages + 0.5 * apart) * batch.mask
-    assert torch.allclose(batch.advantages, wanted, atol=1e-5)
 
 
 def test_a_group_of_one_a_missing_teacher_and_another_vocabulary():

@@ -18,8 +18,6 @@ from refimpl.moe import load_balance, routed
 from refimpl.normalisers import NORMALISERS
 from refimpl.options import Run
 from refimpl.rollout import Batch
-from refimpl.tasks.world import correctness
-from tests.training.test_update import same_gradients, slopes
 from tests.worlds import (
     TOKENIZER,
     disturb,
@@ -28,6 +26,17 @@ from tests.worlds import (
     prompts_of,
     random_moe,
 )
+
+
+def same_gradients(found, expected) -> bool:
+    """Up to rounding: also in float64 the models' norms are computed in float32."""
+    return bool((found - expected).abs().max() < 1e-5 * expected.abs().max())
+
+
+def slopes(loss, model) -> torch.Tensor:
+    given = {"retain_graph": True, "materialize_grads": True, "allow_unused": True}
+    found = torch.autograd.grad(loss, list(model.parameters()), **given)
+    return torch.cat([g.flatten() for g in found])
 
 
 def at_the_end(scores, mask):
@@ -68,7 +77,6 @@ CHOICES = {
 KL = {name: {"kl_estimator": name} for name in ESTIMATORS}
 KL["reward"] = {"kl_in": "reward"}
 KL["reward, a critic"] = KL["reward"] | {"algorithm": "ppo"}
-AGAIN = {"retain_graph": True, "materialize_grads": True, "allow_unused": True}
 
 
 def settings(kl: str, seed: int) -> dict:
@@ -179,14 +187,6 @@ def test_what_was_cut_off_has_no_loss_under_filtering(drawn):
     assert torch.equal(drawn.batch.mask, drawn.mask * ~cut[:, None])
 
 
-def test_right_is_what_the_task_pays(drawn):
-    if not drawn.run.config.dynamic_sampling:  # else of all that were drawn
-        prompts, texts = drawn.written
-        answers = [sum(map(int, prompt[:-1].split("+"))) for prompt in prompts]
-        right = sum(correctness(prompts, texts, answer=answers))
-        assert (drawn.metrics["length/correct"] is None) == (right == 0)
-
-
 class Passed(Drawn):
     """The policy has moved on since, and all rows are passed."""
 
@@ -254,8 +254,8 @@ def test_each_term_adds_what_it_says(passed):
         found, by_hand = passed.added_by(term), TERMS[name](passed)
         assert found.item() == pytest.approx(by_hand.item(), rel=1e-5, abs=1e-7)
         if name != "Value":  # a critic's own; else to the whole gradient's rounding
-            apart = slopes(found - by_hand, passed.run.model, **AGAIN)
-            whole = slopes(passed.loss, passed.run.model, **AGAIN)
+            apart = slopes(found - by_hand, passed.run.model)
+            whole = slopes(passed.loss, passed.run.model)
             assert same_gradients(whole + apart, whole)
 
 
@@ -281,7 +281,7 @@ def test_the_methods_loss_and_what_corrects_its_ratio(passed, monkeypatch):
     monkeypatch.setattr(passed.run, "loss_terms", [])
     found, _ = measured_loss(passed.run, batch)
     assert found.item() == pytest.approx(wanted.item(), rel=1e-5, abs=1e-7)
-    pair = (slopes(x, passed.run.model, **AGAIN) for x in (found, wanted))
+    pair = (slopes(x, passed.run.model) for x in (found, wanted))
     assert same_gradients(*pair)
     for name in measured.keys() - {"ratio/max_deviation"}:
         near = pytest.approx(measured[name], rel=1e-4, abs=1e-6)

@@ -27,19 +27,6 @@ from tests.worlds import (
 )
 
 
-@pytest.mark.parametrize("algorithm", ["dapo", "ppo", "rspo"])
-def test_the_seed_decides_the_run(algorithm):
-    """Critics, refills, and the routers' noise as well."""
-    settings = {"rollouts": 2, "reward": fixed_noise}
-    if algorithm == "rspo":
-        settings |= {"model": random_moe(), "router_noise": 0.5}
-    first = small_run(algorithm, seed=3, **settings)
-    second = small_run(algorithm, seed=3, **settings)
-    assert len(first) == 2 and first == second
-    assert same_weights(first.model, second.model)
-    assert first != small_run(algorithm, seed=4, **settings)
-
-
 def test_the_global_generators_neither_move_nor_matter(monkeypatch):
     """Nor does the seed of every GPU, which `torch.manual_seed` would set."""
 

@@ -117,10 +117,9 @@ _CAP_OF_ONE = {
     "The forks are not silenced, so they go on learning at every turn.": (
         "like DAPO or below"
     ),
-    "They are pushed with 1 and no longer with up to 5: that must cost something.": (
-        "like CISPO or above"
-    ),
-    "A number, or another word? Answer with one of the three sentences.": "above",
+    "They are pushed with a coefficient of 1 instead of up to 5, which must cost "
+    "something.": ("like CISPO or above"),
+    "Answer with one of the three phrases.": "above",
 }
 
 EXERCISES = (
@@ -137,7 +136,7 @@ EXERCISES = (
             ),
             "The ratio is a constant only for the gradient. Its value changes with "
             "every update.": "stay",
-            "A number, or another word? Answer with one of the three words.": "12.9",
+            "Answer with one of the three words.": "12.9",
         },
     ),
     Exercise(
@@ -147,7 +146,8 @@ EXERCISES = (
         also=(_mask_by_minimum,),
         cases=_MASK_CASES,
         mistakes={
-            "You mask both sides for both signs. A move against Â stays open.": {
+            "You mask both sides for both signs. A token that moves against Â must "
+            "keep its gradient.": {
                 "(advantages > 0) & ": "",
                 "(advantages < 0) & ": "",
             },
@@ -179,7 +179,7 @@ EXERCISES = (
         "7.4",
         minutes=10,
         solution="between",
-        why="A coefficient of 1 is more than DAPO's 0, and less than a ratio of up to "
+        why="A coefficient of 1 is more than DAPO's 0, but less than a ratio of up to "
         "5.",
         choices=("like DAPO or below", "between", "like CISPO or above"),
         mistakes=_CAP_OF_ONE,

@@ -180,7 +180,7 @@ def walk_explorer(paths: Mapping[str, Sequence[Sequence[float]]]) -> explorer.Ex
         {"k": control},
         stakes=stakes.ended(both, rate=2e-4, world="rare"),
         prediction=stakes.Prediction(
-            "How many of the eight good forks will CISPO have let go of at the end?",
+            "How many of the eight good forks will CISPO have dropped at the end?",
             ("none", "half of them", "all of them"),
             "none",
             "A cap bounds a fork's weight, and a clip sets it to 0.",

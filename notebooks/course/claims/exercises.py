@@ -66,7 +66,7 @@ TYPED = (
             "That is the spread of the starts. Divide it by √n for that of their "
             "mean.": {" / math.sqrt(n)": ""},
             "Divide by √n, not by n.": {"math.sqrt(n)": "n"},
-            "t takes the number of starts.": {"= t(n)": "= t(n - 1)"},
+            "Give t the number of starts.": {"= t(n)": "= t(n - 1)"},
             "The standard deviation of a sample divides by n − 1.": {
                 "/ (n - 1)": "/ n"
             },
@@ -89,9 +89,10 @@ EXERCISES = (
         mistakes={
             "Row 1: one warm start is one observation, however many seeds it has.": 1,
             "Row 2: the best of nine outcomes was chosen after the runs.": 2,
-            "Row 4: there is an effect, but a tenth of what was said to matter.": 4,
-            "Row 5: that one interval holds 0 and the other does not says nothing "
-            "about their difference.": 5,
+            "Row 4: there is an effect, but only a tenth of the size that was "
+            "declared to matter.": 4,
+            "Row 5: one interval contains 0 and the other does not, but this says "
+            "nothing about their difference.": 5,
         },
     ),
     Exercise(
@@ -100,10 +101,10 @@ EXERCISES = (
         solution=3.2,
         why="√(1/5 + 1/100) against √(2/100).",
         mistakes={
-            "That would be so if warm starts did not differ. They differ as much as "
-            "seeds do.": 1.0,
-            "That is √20: it would be so if seeds did not differ at all.": 4.5,
-            "The root of the variance is wanted.": 10.5,
+            "That would be true if warm starts did not differ, but they differ as "
+            "much as seeds do.": 1.0,
+            "That is √20, which would be true if seeds did not differ at all.": 4.5,
+            "The question asks for the root of the variance.": 10.5,
             "It is the other way round: the true error is the larger one.": 0.3,
         },
     ),
@@ -113,8 +114,8 @@ EXERCISES = (
         solution=2,
         why="From about 21e-4 to about 6e-4: a factor of 3.6, which is 1.8 doublings.",
         mistakes={
-            "That is the factor, or the octaves between 1 update and 16. By how many "
-            "doublings does the breaking rate fall?": 4,
+            "That is the factor, or the number of doublings from 1 update to 16. By "
+            "how many doublings does the breaking rate fall?": 4,
             "That is from one update to four.": 1,
             "That is the difference of the two rates, in 1e-4.": 15,
         },
@@ -125,8 +126,8 @@ EXERCISES = (
         parts=("line", "reason"),
         choices=((*range(1, 9),), ("a", "b", "c", "d")),
         solution=(6, "c"),
-        why="The runs of all warm starts are put into one list, and each counts for "
-        "itself.",
+        why="The runs of all warm starts are put into one list, and each counts as an "
+        "independent observation.",
         mistakes={
             "Line 5 is right: runs of one start and seed met the same problems, so "
             "they are compared in pairs.": (5, "a"),
@@ -149,14 +150,14 @@ EXERCISES = (
             (0.08, 0.02, 1, 0.1),
         ),
         mistakes={
-            "You count runs, as if a start had no spread of its own: more seeds would "
-            "do, then. They do not.": (
+            "You count runs as if starts did not differ. Then more seeds would be "
+            "enough, but they are not.": (
                 lambda b, s, m, e: math.ceil(2.8**2 * (b**2 + s**2) / m / e**2)
             ),
             "That is the number of runs. How many warm starts is it?": (
                 lambda b, s, m, e: m * starts_needed(b, s, m, e)
             ),
-            "The spread of the starts is missing: no number of seeds removes it.": (
+            "The spread of the starts is missing, and no number of seeds removes it.": (
                 lambda b, s, m, e: math.ceil(2.8**2 * s**2 / m / e**2)
             ),
             "The spread of the seeds is averaged over the seeds of a start: divide its "

@@ -43,7 +43,7 @@ BY_START = "dots: warm starts, bar: 95 % interval of the mean"
 def clusters(by_start: Mapping[int, Sequence[float]], what: str, title: str) -> Figure:
     """Paired differences by warm start, and two intervals of their mean.
 
-    One takes every pair for an observation of its own, the other every warm start.
+    One counts every pair as an observation, the other every warm start.
     """
     figure, axis = plt.subplots(figsize=(8, 3.6))
     for start, values in by_start.items():
@@ -206,7 +206,7 @@ def interval_of_logs(rates: Mapping[int, float]) -> tuple[float, float, float]:
 
 
 def invented(panels: Mapping[str, Sequence[Sequence[float]]], title: str) -> Figure:
-    """Studies of nothing, sorted by effect: those whose interval excludes 0 are red.
+    """Draw studies without an effect, sorted: those whose interval excludes 0 are red.
 
     `panels[label]` holds a row of observations for each study.
     """
@@ -271,7 +271,7 @@ def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
     draw.finding(figure, "claim and verdict")
     axis.set_title(" ", loc="left", size=11)
     draw.caption(figure, "dots: pairs of runs; bar: 95 % interval; dashed: threshold")
-    # The panel is as wide as what it shows, so its numbers are texts that move.
+    # The panel's range follows the data, so its numbers are texts that move.
     below = {"transform": axis.get_xaxis_transform(), "ha": "center", "va": "top"}
     ticks = [axis.text(x, -0.03, "", size=11, **below) for x in TICKS]
     what = axis.text(0, -0.11, "", **below)
@@ -334,12 +334,13 @@ def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
         figure,
         [estimated, asked, judged],
         controls,
-        stakes="Every number here is of stored runs: what is at stake is the verdict.",
+        stakes="Every number here comes from stored runs; only the verdict can change.",
         prediction=stakes.Prediction(
             "Take two warm starts in place of five. What happens to the interval?",
             ("it gets wider", "it gets narrower", "nothing"),
             "it gets wider",
-            "Runs of one start resemble each other, so two starts are two numbers.",
+            "Runs from one start resemble each other, so two starts amount to two "
+            "numbers.",
         ),
     )
 
@@ -369,5 +370,5 @@ def audited(
 def _said(claim: Claim, made: Estimate, outcome: str, threshold: float) -> str:
     """The verdict, where there is one."""
     if outcome != DECLARED:
-        return "an outcome that nobody declared"
+        return "an outcome that was not declared"
     return replace(claim, smallest=threshold * claim.smallest).decide(made)

@@ -7,7 +7,7 @@ from course.kit.misreading import Misreading
 
 
 def error_of_runs(by_start):
-    """The standard error of the mean, every run for itself."""
+    """The standard error of the mean, with every run as an observation."""
     runs = [run for of_start in by_start for run in of_start]
     return statistics.stdev(runs) / math.sqrt(len(runs))
 
@@ -19,12 +19,12 @@ def error_of_starts(by_start):
 
 
 def nothing_there(low, high, smallest):
-    """An interval that holds 0 is taken for a proof."""
+    """Take an interval that contains 0 for a proof."""
     return "no effect" if low <= 0 <= high else "an effect"
 
 
 def nothing_that_matters(low, high, smallest):
-    """Only an interval inside ± smallest rules out what matters."""
+    """Only an interval within ± smallest rules out a relevant effect."""
     if -smallest < low and high < smallest:
         return "none that matters"
     return "undecided" if low <= 0 <= high else "an effect"
@@ -44,15 +44,15 @@ MISREADINGS = [
     Misreading(
         "claims_runs_are_independent",
         "Twenty runs are twenty observations.",
-        "Runs from one warm start resemble each other. What varies from start to start "
-        "is averaged over the starts alone, so they are what is counted.",
+        "Runs from one warm start resemble each other. Differences between starts "
+        "average out only over starts, so count the starts.",
         error_of_runs,
         error_of_starts,
     ),
     Misreading(
         "claims_not_seen_is_none",
         "The interval holds 0, so there is no effect.",
-        "The interval also holds every other value between its ends. *None that "
+        "The interval also contains every other value between its ends. *None that "
         "matters* needs the whole interval within ±0.03.",
         nothing_there,
         nothing_that_matters,

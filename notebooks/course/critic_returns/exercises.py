@@ -74,12 +74,12 @@ EXERCISES = (
         "19.1",
         minutes=5,
         solution="nothing",
-        why="0.95 to the power of 999 is about 6e-23. What the first token hears comes "
-        "from the critic's guesses alone.",
+        why="0.95 to the power of 999 is about 6e-23. The first token's advantage "
+        "comes from the critic's guesses alone.",
         choices=("all", "half", "nothing"),
         mistakes={
             "That is λ = 1.": "all",
-            "That would be after fourteen tokens: 0.95^14 is 0.49.": "half",
+            "That happens after fourteen tokens: 0.95^14 is 0.49.": "half",
             "A number, or another word? Answer with one of the three.": "0.95",
         },
     ),
@@ -103,7 +103,7 @@ EXERCISES = (
         mistakes={
             "That is a critic that knows every return.": 1.0,
             "It is 1 − Var(R − V)/Var(R), and V is 0.": 0.5,
-            "A critic can be worse than knowing nothing, but not this one.": -1.0,
+            "A critic can be worse than knowing nothing, but this one is not.": -1.0,
         },
     ),
     Exercise(

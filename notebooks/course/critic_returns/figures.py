@@ -57,8 +57,8 @@ def lambda_explorer() -> explorer.Explorer:
             "fixed": explorer.slider("one λ", 0.95, 0.8, 1.0, 0.01),
             "length": explorer.slider("length of an answer", 100, 2, 1000, 1),
         },
-        stakes="The stored runs with λ by length have short answers; "
-        "this is arithmetic.",
+        stakes="The stored runs with λ by length have short answers; this picture is "
+        "arithmetic.",
         prediction=stakes.Prediction(
             "With α = 1.5, does more of the reward reach the first token of a longer "
             "answer, or less?",

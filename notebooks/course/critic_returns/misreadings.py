@@ -39,8 +39,8 @@ MISREADINGS = (
     Misreading(
         "critic_targets_share_lambda",
         "One λ for the advantages and for the critic's targets.",
-        "With λ < 1 the targets contain V itself, so a critic that starts wrong learns "
-        "its own mistake. With λ = 1 they are the returns.",
+        "With λ < 1 the targets contain V itself, so a critic that starts wrong "
+        "learns from its own mistakes. With λ = 1 they are the returns.",
         targets_of_the_policys_lambda,
         targets_are_returns,
     ),
@@ -48,7 +48,7 @@ MISREADINGS = (
         "critic_one_lambda_for_all_lengths",
         "λ = 0.95 is a good value for every length.",
         "The reward at the end reaches the first token as λ^(l − 1). At a thousand "
-        "tokens 0.95 leaves nothing of it.",
+        "tokens 0.95 leaves almost nothing of it.",
         always_95,
         by_length,
     ),

@@ -39,8 +39,8 @@ EXERCISES = (
         "6.2",
         minutes=5,
         solution="falls",
-        why="What the rare answer gives up goes mostly to the answer that is likely "
-        "already, so the policy becomes more certain.",
+        why="The probability that the rare answer loses goes mostly to the answer "
+        "that is already likely, so the policy becomes more certain.",
         choices=("rises", "falls", "stays"),
         mistakes={
             "It would rise if a likely answer were punished. Who gains here?": "rises",
@@ -70,7 +70,8 @@ EXERCISES = (
             "Past L_max the punishment stays at −1: bound it.": {
                 "min(max(over / buffer, 0.0), 1.0)": "max(over / buffer, 0.0)"
             },
-            "A short response is not rewarded for being short: bound it by 0.": {
+            "A short response is not rewarded for being short: before the ramp the "
+            "punishment is 0.": {
                 "min(max(over / buffer, 0.0), 1.0)": "min(over / buffer, 1.0)"
             },
             "The punishment is added to the correctness reward, not in its place.": {
@@ -89,12 +90,10 @@ EXERCISES = (
         "0.99. So the easy prompts are 0.149/(1.00 + 0.149) = 13 % of the batch.",
         choices=("half", "an eighth", "none"),
         mistakes={
-            "Half of what is drawn; but at 0.99 most groups are all right: dead.": (
-                "half"
-            ),
-            "Of 16 answers at 0.99 one is sometimes wrong: 15 % of groups are live.": (
-                "none"
-            ),
+            "That is their share of what is drawn, but at 0.99 most groups are all "
+            "right and therefore dead.": ("half"),
+            "At 0.99 one of 16 answers is sometimes wrong, so 15 % of the groups are "
+            "live.": ("none"),
             "At 0.99 a group of 16 is live in 15 % of cases, at 0.5 always.": (
                 "a quarter"
             ),
@@ -106,9 +105,9 @@ EXERCISES = (
         solution=(6, "b"),
         parts=("line", "reason"),
         choices=(tuple(range(1, 10)), ("a", "b", "c", "d")),
-        why="Dead or alive is a matter of being right: `live = right.std(1) > 0`. With "
-        "the punishment in it, a group of wrong answers of which one runs long counts "
-        "as live, and trains the policy on brevity alone.",
+        why="Whether a group is live depends on correctness alone: `live = "
+        "right.std(1) > 0`. If the punishment counts, a group of wrong answers "
+        "with one long answer is live, and trains the policy on brevity alone.",
         mistakes={
             "Line 5 is right: Eq. 13 is added to the correctness reward. "
             "But who reads R next, and should it?": (5, "b"),

@@ -175,12 +175,12 @@ def group_explorer(price_of: Callable) -> explorer.Explorer:
         controls,
         stakes=f"{usual[:-1]}; {dynamic.partition('). ')[2]}",
         prediction=stakes.Prediction(
-            "What does a live group cost where nine answers in ten are right, beside "
-            "one where five in ten are?",
+            "How much does a live group cost where nine answers in ten are right, "
+            "compared with five in ten?",
             ("more", "as much", "less"),
             "more",
-            "The surer the policy is of a prompt, the rarer is a group whose answers "
-            "differ, and the others are thrown away.",
+            "The more certain the policy is of a prompt, the rarer are groups whose "
+            "answers differ, and all other groups are thrown away.",
         ),
     )
 
@@ -257,7 +257,8 @@ def ramp_explorer(right: Sequence[int], wrong: Sequence[int]) -> explorer.Explor
         controls,
         stakes=f"{plain[:-1]}; {ramp.partition('). ')[2]}",
         prediction=stakes.Prediction(
-            "Widen L_cache from 10 to 30. Whom does the ramp punish more often then?",
+            "Widen L_cache from 10 to 30. Which answers does the ramp then punish "
+            "more often?",
             ("right answers", "wrong answers"),
             "right answers",
             "Careful answers write down their steps, so a wide ramp reaches them "

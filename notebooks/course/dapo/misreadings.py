@@ -70,7 +70,7 @@ MISREADINGS = [
         "dapo_drops_samples",
         "Dynamic sampling discards samples whose reward is 0 or 1.",
         "It discards whole groups whose accuracy is 0 or 1, and samples new prompts "
-        "until the batch is full. Of 0/1 rewards the claim would keep nothing.",
+        "until the batch is full. With 0/1 rewards the claim would keep nothing.",
         samples_not_0_or_1,
         groups_of_mixed_accuracy,
     ),

@@ -30,7 +30,7 @@ from refimpl.tasks.world import HabitWorld, correctness
 from refimpl.validation import checked
 
 CURVES, ENDS_IN = ("tokens", "reward", "accuracy", "kl"), ("sums", "rows")
-"""What is stored by rollout, and at the end: accuracy in two worlds."""
+"""Columns by rollout, and at the end: accuracy in two worlds."""
 TOY = rl.TrainConfig(
     rollouts=20, learning_rate=4e-4, eval_every=2, hyperparameters={"correct": True}
 )
@@ -68,7 +68,7 @@ def push(own: Tensor, advantage: Tensor) -> Tensor:
 
 
 def spread(own: Tensor, advantage: Tensor) -> Tensor:
-    """The variance of what one sampled token adds, summed over the logits, (…)."""
+    """Return the variance of one token's gradient, summed over the logits, (…)."""
     pi = own.exp()
     square = 1 - 2 * pi + (pi**2).sum(-1, keepdim=True)  # |1_a − π|²
     second = (pi * advantage**2 * square).sum(-1)
@@ -165,7 +165,7 @@ def told(tokenizer, log_probs: Callable = rl.log_probs) -> Callable:
 
 
 ENDS = "<|im_end|>\n<|im_start|>assistant"
-"""Of a question in SmolLM2's chat template."""
+"""Markers around a question in SmolLM2's chat template."""
 
 
 def hint(prompt: str) -> str:
@@ -189,7 +189,7 @@ def asked(tokenizer, rollout: Rollout, prompts: list[str]) -> Rollout:
 
 
 def curve(history: rl.History) -> dict[str, list]:
-    """What is stored of a run: by rollout."""
+    """Columns that are stored of a run, by rollout."""
     size = history.rows[0]["num_samples"]
     return {
         "tokens": [length * size for length in history["completions/mean_length"]],
@@ -229,7 +229,7 @@ MIXED = rl.WarmStart(world=Mixed(), skill_steps=900)
 
 
 def is_sorting(prompt: str) -> int:
-    """Which of the two worlds a prompt is from."""
+    """Tell which of the two worlds a prompt is from."""
     return int("+" not in prompt)
 
 
@@ -384,7 +384,7 @@ def teachers(group: str, arm: str) -> rl.History:
 
 
 def taught_by(job: Job, given: Mapping[str, Any]) -> tuple[Any, Callable]:
-    """What a student's `train` takes as `teacher` and as `log_probs`."""
+    """Return a student's `teacher` and `log_probs` for `train`."""
     group, arm, tokenizer = job["group"], job["arm"], given["tokenizer"]
     if arm == "told":
         return Teachers([given["model"]]), told(tokenizer, given["log_probs"])
@@ -395,7 +395,7 @@ def taught_by(job: Job, given: Mapping[str, Any]) -> tuple[Any, Callable]:
 
 
 def rows(made: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What is stored of a run: a row per rollout, the ends in the last."""
+    """Return what is stored of a run: a row per rollout, final values in the last."""
     curves = {name: x for name, x in made.items() if isinstance(x, list)}
     length = max((len(x) for x in curves.values()), default=1)
     each = [{n: x[i] for n, x in curves.items()} | {"step": i} for i in range(length)]
@@ -417,7 +417,7 @@ def read() -> dict[str, list[dict[str, Any]]]:
 
 
 def main(groups: tuple[str, ...] = tuple(SEEDS)) -> None:
-    """Make what is missing, a run at a time."""
+    """Make the missing runs, one at a time."""
     RUNS.fill(jobs=[job for job in RUNS.jobs() if job["group"] in groups])
 
 

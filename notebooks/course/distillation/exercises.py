@@ -7,8 +7,7 @@ from course.kit.exercise import Exercise
 
 
 def distillation(logp, teacher_logp, mask):
-    """What the teacher finds more likely than the student goes up. Constants, and 0
-    outside the mask."""
+    """Push up the tokens that the teacher finds more likely than the student does."""
     return (teacher_logp - logp).detach() * mask
 
 
@@ -67,9 +66,9 @@ TYPED = (
             "Those are probabilities. The advantage is a difference of logarithms.": (
                 lambda a, b, m: (b.exp() - a.exp()) * m
             ),
-            "That adds up all that follows. Here the discount is 0: each token answers "
-            "for itself.": _to_go,
-            "That is one number per answer. The teacher has a word on every token.": (
+            "That adds up all later tokens. Here the discount is 0: each token gets "
+            "only its own advantage.": _to_go,
+            "That is one number per answer. The teacher scores every token.": (
                 lambda a, b, m: ((b - a) * m).sum(-1, keepdim=True).expand_as(m) * m
             ),
         },
@@ -109,8 +108,8 @@ EXERCISES = (
         mistakes={
             "A group's mean is subtracted in GRPO. Here nothing is: compute 0.5 · "
             "log(0.1/0.5) + 0.5 · log(0.9/0.5).": "zero",
-            "The digit goes up, but # goes down by more, and the student writes both "
-            "equally often.": "positive",
+            "The digit's advantage is positive, but that of # is more negative, and "
+            "the student writes both equally often.": "positive",
             "The sign is enough: negative, zero or positive.": -0.51,
         },
     ),
@@ -126,8 +125,8 @@ EXERCISES = (
             "did its teacher.": ("high", "small"),
             "Right about the accuracy. But the KL is no distance to the truth. Does "
             "the teacher know better?": ("low", "large"),
-            "Nobody trained six terms, so the student does not know them. And the KL "
-            "would be large only if the teacher did.": ("high", "large"),
+            "Nobody trained on six terms, so the student does not know them. And the "
+            "KL would be large only if the teacher did.": ("high", "large"),
         },
     ),
     Exercise(

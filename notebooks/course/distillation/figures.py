@@ -1,4 +1,4 @@
-"""Figures of chapter 17: a teacher's word on every token, and what students learn."""
+"""Figures of chapter 17: a teacher's score for every token, and what students learn."""
 
 from collections.abc import Mapping, Sequence
 

@@ -59,14 +59,14 @@ MISREADINGS = [
     Misreading(
         "distil_k1_as_a_loss",
         "The sampled token's log π − log π_T estimates the KL, so minimise it.",
-        "Its value is right and its gradient is 0 on average, because the teacher's "
-        "part is a constant. It belongs in the advantage, detached.",
+        "Its value is right, but its gradient is 0 on average, because the teacher's "
+        "part is a constant. Detach it and put it into the advantage.",
         differentiated_k1,
         penalty_of_the_token,
     ),
     Misreading(
         "distil_forward_for_reverse",
-        "Cross-entropy with the teacher on the student's samples is the same thing.",
+        "Cross-entropy with the teacher on the student's samples does the same.",
         "That descends KL(π_T ‖ π) at these states, which asks for every token that "
         "the teacher may write. The advantage descends KL(π ‖ π_T).",
         forward,
@@ -75,8 +75,8 @@ MISREADINGS = [
     Misreading(
         "distil_gate_on_the_teacher",
         "MOPD's band drops the tokens on which teacher and student differ too much.",
-        "It looks at learner and sampler, as IcePop's does. Where the teacher is far "
-        "off, there is most to learn.",
+        "The band compares learner and sampler, as IcePop's does. Where the teacher "
+        "differs most, there is most to learn.",
         gate_on_the_teacher,
         gate_on_the_sampler,
     ),

@@ -81,31 +81,29 @@ EXERCISES = (
         "4.1",
         minutes=10,
         solution=["shorter", "longer"],
-        why="The divisor holds the response's own length, so a token of a long "
-        "response is divided by more. The pull is GRPO's, weaker; in a large batch one "
-        "length hardly matters, and it is then near none.",
+        why="The divisor includes the response's own length, so a token of a long "
+        "response is divided by more. The pull has GRPO's direction but is "
+        "weaker, and it nearly vanishes in a large batch, where one length hardly "
+        "matters.",
         parts=("the right response", "the wrong response"),
         mistakes={
-            "Within a batch the weights are equal, but the divisor holds the "
+            "Within a batch the weights are equal, but the divisor includes the "
             "response's own length: a long response makes all tokens weigh less.": (
                 ["none", "none"]
             ),
-            "Exchanged. A longer response divides its fine by more, so a wrong one "
-            "gets longer. A payment shrinks too, so a right one gets shorter.": (
-                ["longer", "shorter"]
-            ),
+            "You have exchanged the two. A longer response divides its punishment by "
+            "more, so a wrong one gets longer. Its reward shrinks too, so a right one "
+            "gets shorter.": (["longer", "shorter"]),
             "Both are divided by the same sum, so the right one is pushed as well.": (
                 ["none", "longer"]
             ),
             "Both are divided by the same sum, so the wrong one is pushed as well.": (
                 ["shorter", "none"]
             ),
-            "Right and wrong have advantages of opposite sign, so opposite pushes.": (
-                ["shorter", "shorter"]
-            ),
-            "A payment that is divided by more is smaller: the right one shrinks.": (
-                ["longer", "longer"]
-            ),
+            "Right and wrong responses have advantages of opposite sign, so they are "
+            "pushed in opposite directions.": (["shorter", "shorter"]),
+            "A reward that is divided by more is smaller, so the right one gets "
+            "shorter.": (["longer", "longer"]),
         },
     ),
     Exercise(
@@ -133,10 +131,10 @@ EXERCISES = (
         parts=("line", "reason"),
         choices=((*range(1, 11),), ("a", "b", "c", "d")),
         solution=(2, "c"),
-        why="A response ends with EOS, which pads as well: this mask takes the token "
-        "out of the loss that ends the response. What is left are tokens that go on. "
-        "Right responses make them likelier and never end; wrong ones make them less "
-        "likely and shrink. Keep the first EOS in the mask.",
+        why="EOS both ends a response and pads it, so this mask removes the token "
+        "that ends the response from the loss. Only tokens that continue are "
+        "left. Right responses make them likelier and never end; wrong ones make "
+        "them less likely and shrink. Keep the first EOS in the mask.",
         mistakes={
             "A constant divisor favours no length, and line 9 is right.": (9, "a"),
             "Dr. GRPO leaves the std out, and line 4 is right.": (4, "b"),

@@ -28,7 +28,7 @@ LETTERS = {"GRPO": COLOURS["grpo"], "Dr. GRPO": "#2E86C1"}
 
 
 def wrong_habits(runs: Sequence[History], rollouts: Sequence[int]) -> dict[str, float]:
-    """The share of each habit among the wrong answers of these rollouts."""
+    """Compute the share of each habit among the wrong answers of these rollouts."""
     counts = dict.fromkeys(HABIT_COLOURS, 0.0)
     for history in runs:
         for row in (history.rows[i] for i in rollouts):
@@ -140,7 +140,7 @@ def climb_explorer(pull_of: Callable) -> explorer.Explorer:
         {"size": explorer.stops("group size G", sizes, 8)},
         stakes=f"{stakes.ended(both, rate=6e-4)} All have groups of 8.",
         prediction=stakes.Prediction(
-            "At which group size do both methods climb the same thing?",
+            "At which group size do both methods climb the same objective?",
             ("2", "8", "64"),
             "2",
             "Where one of two answers is right, the std is the same number for every "
@@ -249,7 +249,7 @@ def push_explorer() -> explorer.Explorer:
             "long wrong answer, under GRPO?",
             ("it grows", "it shrinks", "nothing"),
             "it shrinks",
-            "The answer's push is shared by more tokens: rambling is punished less.",
+            "More tokens share the answer's push, so rambling is punished less.",
         ),
     )
 
@@ -310,13 +310,13 @@ def rewards_explorer() -> explorer.Explorer:
             "formed": explorer.slider("well-formed wrong ones", 3, 1, 3, 1),
             "weight": explorer.slider("weight of the format", 1.0, 0.0, 2.0, 0.1),
         },
-        stakes="No run is stored with two rewards; the cell above has trained nine.",
+        stakes="No runs with two rewards are stored; the cell above has trained nine.",
         prediction=stakes.Prediction(
-            "Raise the weight of the format to 2. Does any of the two ways still "
-            "prefer the right answer?",
+            "Raise the weight of the format to 2. Does either way still prefer the "
+            "right answer?",
             ("neither", "the sum", "GDPO"),
             "neither",
-            "Normalising compares answers on one reward. Which reward matters more is "
-            "said by the weights alone.",
+            "Normalising compares answers on one reward at a time. Only the weights "
+            "say which reward matters more.",
         ),
     )

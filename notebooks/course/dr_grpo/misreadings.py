@@ -63,25 +63,27 @@ MISREADINGS = [
     Misreading(
         "long_weighs_less",
         "Removing 1/|o| makes long answers weigh less.",
-        "More. Every token weighs the same, so a response weighs in proportion to its "
-        "length; under 1/|o| all responses weighed the same, and the tokens of long "
-        "ones little.",
+        "They weigh more. Every token now weighs the same, so a response weighs in "
+        "proportion to its length. Under 1/|o| all responses weighed the same, so the "
+        "tokens of long ones weighed little.",
         shares_falling_with_length,
         shares_growing_with_length,
     ),
     Misreading(
         "constant_but_std",
         "Dividing by a constant is Dr. GRPO.",
-        "Half of it. The std still boosts uneven groups. These are two settings, and "
-        "TRL and verl leave the std on unless told otherwise.",
+        "That is half of it. The std still boosts uneven groups. They are two "
+        "settings, and TRL and verl keep the std unless you turn it off.",
         loss_with_std,
         loss_without_std,
     ),
     Misreading(
         "whitening_spares_solved_prompts",
-        "Under REINFORCE++, too, a prompt whose answers are all right is silent.",
-        "The batch's mean is its baseline, so they are all pushed up, and those of a "
-        "hard prompt down. The form with a baseline takes the group's mean off first.",
+        "A prompt whose answers are all right has no gradient under REINFORCE++ "
+        "either.",
+        "Its baseline is the batch's mean, so all these answers are pushed up, and "
+        "those of a hard prompt down. The variant with a baseline subtracts the "
+        "group's mean first.",
         whitened_by_group,
         whitened,
     ),

@@ -79,7 +79,7 @@ TYPED = (
             "The loss is minus the objective: its descent raises the objective.": {
                 "-(s": "(s"
             },
-            "You clip on both sides. A token that comes back stays free.": {
+            "You clip on both sides. A token that comes back must keep its gradient.": {
                 "max=high": "-low, high",
                 "min=-low": "-low, high",
             },
@@ -147,11 +147,10 @@ EXERCISES = (
                 1.5
             ),
             "That is the arithmetic mean of the ratios.": 5.8,
-            "That is it, with two decimals; asked is one.": 1.11,
-            "That is it, with three decimals; asked is one.": 1.105,
-            "That is the coefficient of the clipped token. Asked is its neighbours'.": (
-                0.0
-            ),
+            "That is it, with two decimals; give one.": 1.11,
+            "That is it, with three decimals; give one.": 1.105,
+            "That is the coefficient of the clipped token. The question asks for its "
+            "neighbours'.": (0.0),
         },
     ),
     Exercise(
@@ -163,18 +162,19 @@ EXERCISES = (
             "That is the bound of the sum. Each of a thousand tokens has its share.": (
                 0.4
             ),
-            "That is the ratio's bound, e^0.4. Asked is a token's log-ratio.": 1.49,
-            "Close, but that is the ratio. Asked is its logarithm.": 1.0004,
-            "A thousand, not a hundred.": 0.004,
+            "That is the ratio's bound, e^0.4. The question asks for a token's "
+            "log-ratio.": 1.49,
+            "Close, but that is the ratio; the question asks for its log.": 1.0004,
+            "Divide by a thousand, not by a hundred.": 0.004,
         },
     ),
     Exercise(
         "8.3",
         minutes=8,
         solution=(6, "b"),
-        why="z is a log-ratio, and its bounds are ∓0.4. With e^∓0.4 every z of a bad "
-        "response is below the lower bound, 0.67, already on policy: bad responses "
-        "have no gradient.",
+        why="z is a log-ratio, and its bounds are ∓0.4. With e^∓0.4, every z of a bad "
+        "response is below the lower bound of 0.67 even on policy, so bad "
+        "responses have no gradient.",
         parts=("line", "reason"),
         choices=(range(1, 11), ("a", "b", "c", "d")),
         mistakes={

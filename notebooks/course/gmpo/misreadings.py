@@ -53,7 +53,7 @@ MISREADINGS = [
     Misreading(
         "gmpo_objective_is_smaller",
         "|J_GMPO| ≤ |J_GRPO|, so GMPO's objective varies less.",
-        "AM–GM holds for each response. Summed with signs, terms that cancelled under "
+        "AM–GM holds for each response. In a sum with signs, terms that cancel under "
         "one mean need not cancel under the other.",
         mean_of_objectives,
         mean_of_sizes,

@@ -31,7 +31,7 @@ def grpo_loss(logp, old_logp, advantages, mask, epsilon=0.2):
 
 
 def dead_share(rewards: torch.Tensor) -> float:
-    """A row whose smallest and largest reward agree has no advantage to give."""
+    """A row whose smallest and largest rewards agree gives no advantage."""
     return (rewards.amin(-1) == rewards.amax(-1)).double().mean().item()
 
 
@@ -133,9 +133,8 @@ TYPED = (
             "prompt. `view(size, -1)` mixes prompts.": {
                 "view(-1, size)": "view(-1, len(rewards) // size)"
             },
-            "You compare with the mean of the batch. A prompt's baseline is its row.": {
-                "R.mean(1, keepdim=True)": "R.mean()"
-            },
+            "You compare with the mean of the batch. A prompt's baseline is the mean "
+            "of its row.": {"R.mean(1, keepdim=True)": "R.mean()"},
             "Mean and std are the whole batch's. One row is one prompt: use dim 1.": {
                 "mean(1, keepdim=True)": "mean()",
                 "std(1, keepdim=True)": "std()",
@@ -156,7 +155,8 @@ TYPED = (
             "A row of equal rewards gives 0/0 = NaN. Add 1e-6 to the std.": {
                 " + 1e-6": ""
             },
-            "1e-6 is added to the std, not under the root: small rewards feel it.": {
+            "Add 1e-6 to the std, not under the root, where it would distort small "
+            "rewards.": {
                 "R.std": "(R.var",
                 "+ 1e-6)": "+ 1e-6).sqrt())",
             },
@@ -236,7 +236,7 @@ EXERCISES = (
             "That is a right answer's advantage now. The question is about the wrong "
             "one.": 0.5,
             "That is with the std over G. The sample std divides by G − 1.": -(3**0.5),
-            "A reward of 0 is no advantage of 0. Compare it with the mean.": 0.0,
+            "A reward of 0 is not an advantage of 0. Compare it with the mean.": 0.0,
         },
     ),
     Exercise(
@@ -248,7 +248,7 @@ EXERCISES = (
         "live token weighs half.",
         mistakes={
             "The sum stays, but GRPO divides by B, dead answers included.": 1.0,
-            "A dead group makes the others weaker, not stronger: B doubles.": 2.0,
+            "A dead group weakens the others, because B doubles.": 2.0,
             "Only the dead group's gradient is 0. The live group keeps its own.": 0.0,
             "B counts once: the gradient falls with the share of live groups.": 0.25,
             "Norms do not average as noise does: the sum is divided by B, not √B.": (
@@ -285,12 +285,10 @@ EXERCISES = (
         cases=((_HALVES,), (_MIXED,), (_EQUAL,), (_MEAN_FIRST,), (_CLOSE,)),
         also=(lambda rewards: _share((rewards == rewards[:, :1]).all(-1)),),
         mistakes={
-            "You count only the groups that are all wrong. All right is dead too.": (
-                lambda rewards: _share((rewards == 0).all(-1))
-            ),
-            "You count only the groups that are all right. All wrong is dead too.": (
-                lambda rewards: _share((rewards == 1).all(-1))
-            ),
+            "You count only the groups that are all wrong. A group that is all right "
+            "is dead too.": (lambda rewards: _share((rewards == 0).all(-1))),
+            "You count only the groups that are all right. A group that is all wrong "
+            "is dead too.": (lambda rewards: _share((rewards == 1).all(-1))),
             "A group with 0.5 throughout is dead too: compare rewards, not 0 and 1.": (
                 lambda rewards: _share((rewards == 0).all(-1) | (rewards == 1).all(-1))
             ),
@@ -302,13 +300,12 @@ EXERCISES = (
             "That is how many groups are dead, not their share: divide by the rows.": (
                 lambda rewards: (rewards.std(-1) == 0).sum().item()
             ),
-            "A small spread is not none: rewards 0.50 and 0.52 give advantages of full "
-            "size, because the std divides.": (
+            "A small spread still counts: rewards 0.50 and 0.52 give full-sized "
+            "advantages, because they are divided by the std.": (
                 lambda rewards: _share(rewards.std(-1) < 0.1)
             ),
-            "A mean that equals the first reward proves nothing: see 0.5, 0, 1, 0.5.": (
-                lambda rewards: _share(rewards.mean(-1) == rewards[:, 0])
-            ),
+            "A mean that equals the first reward proves nothing, as 0.5, 0, 1, 0.5 "
+            "shows.": (lambda rewards: _share(rewards.mean(-1) == rewards[:, 0])),
         },
     ),
     Exercise(
@@ -321,8 +318,8 @@ EXERCISES = (
         "every ratio is 1. In the other fifteen the weights have moved.",
         mistakes={
             "At the first update nothing has moved yet: every ratio is 1.": (16, 16),
-            "One pass over the rollout is no single update: it has a step for every "
-            "mini-batch.": (1, 0),
+            "One pass over the rollout is not a single update: it takes a step for "
+            "every mini-batch.": (1, 0),
             "One pass does not mean that the ratio stays at 1. The weights change "
             "after every mini-batch, and π_old does not.": (16, 0),
             "It is the other way round: the first update is the one without a clip.": (

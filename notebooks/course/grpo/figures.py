@@ -82,7 +82,7 @@ def dead_groups(
 
 
 def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer:
-    """Left the advantages in a group of G with k right answers, right its pull.
+    """Draw (left) the advantages in a group with k of G right, and (right) its pull.
 
     `advantages(k, size)` gives (Ã, Â), without and with the std, as lists.
     """
@@ -199,7 +199,7 @@ def against_ppo(
     explained: Mapping[str, draw.Runs],
     title: str,
 ) -> Figure:
-    """Left the reward of both methods' runs; right how much their baselines predict."""
+    """Draw the rewards (left) and how much the baselines predict (right)."""
     figure, (left, right) = draw.panel_grid(2, (8, 3.6))
     panels = (("reward", "reward (training)"),)
     draw.metric_panels([left], named, panels, looks_of(named))

@@ -107,7 +107,8 @@ MISREADINGS = [
     Misreading(
         "mean_of_means",
         "The mean of the micro-batches' token means is the token mean.",
-        "Only if all hold equally many tokens: divide by the whole batch's count.",
+        "Only if all micro-batches hold equally many tokens. Divide by the whole "
+        "batch's count.",
         mean_of_micro_batch_means,
         mean_over_the_whole_batch,
     ),
@@ -115,16 +116,16 @@ MISREADINGS = [
         "grpo_as_kl",
         "GRPO minimises KL(π_old‖π_θ) − R̄ A.",
         "GRPO has a ratio, a clip and an advantage for each response. The formula's "
-        "only gradient is the KL's, which raises every sampled token, whatever it "
-        "was paid.",
+        "only gradient is the KL's, which raises every sampled token regardless of "
+        "its reward.",
         grpo_as_kl_minus_reward,
         grpo,
     ),
     Misreading(
         "std_upweights_extremes",
         "Dividing by the std upweights easy and impossible prompts.",
-        "A group of equal rewards counts exactly 0. Uneven groups gain more over "
-        "no std, about 1/√(p(1−p)) times, and still weigh less than even ones.",
+        "A group of equal rewards counts exactly 0. Dividing by the std helps uneven "
+        "groups most, by about 1/√(p(1−p)), but they still weigh less than even ones.",
         boost_of_the_std,
         total_advantage,
     ),

@@ -61,7 +61,7 @@ def _gspo_token_row_by_row(logp, old_logp, advantages, mask, low=3e-4, high=4e-4
 
 
 def _batch(scale: float, seed: int = 5):
-    """Four responses, with padding, a hole, and numbers where nothing counts."""
+    """Four responses with padding, a hole, and arbitrary numbers outside the mask."""
     dice = torch.Generator().manual_seed(seed)
     z = torch.randn(4, 5, generator=dice, dtype=torch.float64) * scale
     old_logp = -torch.rand(4, 5, generator=dice, dtype=torch.float64) - 0.2
@@ -257,14 +257,14 @@ EXERCISES = (
         "5.1",
         minutes=5,
         solution=0,
-        why="log s = (7 · 0.262 − 2.996) / 8 = −0.145: s = 0.865 < 1, and Â > 0, so it "
-        "is open.",
+        why="log s = (7 · 0.262 − 2.996) / 8 = −0.145. So s = 0.865 < 1, and with Â > "
+        "0 the gate is open.",
         mistakes={
             "That is GRPO's count, token by token. GSPO averages the logs first.": 7,
             "s is far from 1, but below it: a good response is stopped above 1 + ε "
             "only.": 8,
-            "The wild token has fallen, against its Â > 0: no clip stops that; and "
-            "GSPO never stops a single token.": 1,
+            "The wild token has fallen although Â > 0, and no clip stops that. "
+            "Besides, GSPO never stops a single token.": 1,
         },
     ),
     Exercise(
@@ -274,10 +274,10 @@ EXERCISES = (
         also=(lambda length, epsilon: (1 + epsilon) ** length,),
         cases=((30, 0.04), (4, 0.2), (1000, 4e-4)),
         mistakes={
-            "You return the log-ratio z; asked is the ratio r = e^z.": (
+            "You return the log-ratio z; the question asks for the ratio r = e^z.": (
                 lambda length, epsilon: length * math.log(1 + epsilon)
             ),
-            "That is the room of a response of one token: log s = z / |o|.": (
+            "That is the room of a one-token response. Here log s = z / |o|.": (
                 lambda length, epsilon: 1 + epsilon
             ),
             "1 + |o| ε is only the beginning of (1 + ε)^|o|.": (
@@ -314,8 +314,8 @@ EXERCISES = (
             "The ratio is upside down: it is π_θ / π_old.": {"q / p": "p / q"},
             "That is the mean of the product of the ratios, which is always 1. The "
             "root is missing.": lambda old, new, n: 1.0,
-            "That is the limit for long responses. Asked is the exact mean for n "
-            "tokens.": lambda old, new, n: math.exp(-_kl(old, new)),
+            "That is the limit for long responses. The question asks for the exact "
+            "mean for n tokens.": lambda old, new, n: math.exp(-_kl(old, new)),
             "That is a limit for long responses, and with the KL in the wrong "
             "direction: the samples come from π_old.": (
                 lambda old, new, n: math.exp(-_kl(new, old))
@@ -330,8 +330,8 @@ EXERCISES = (
         "only the tokens with Â > 0.",
         choices=("all", "none", "first", "second"),
         mistakes={
-            "s = 1.1 is above 1.04, and the first turn's advantage asks for still "
-            "more.": "all",
+            "s = 1.1 is above 1.04, and the first turn's advantage pushes it further "
+            "up.": "all",
             "The value s is shared, but the min looks at the sign of each token's own "
             "advantage: above the range it stops Â > 0 only.": "none",
             "The other way round: above 1 + ε the min stops tokens that should become "

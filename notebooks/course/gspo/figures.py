@@ -155,7 +155,7 @@ def gspo_explorer() -> explorer.Explorer:
         return [patch]
 
     def clipped(sign: int, bound: float, *model: float) -> tuple[Artist, float, float]:
-        """The panel's title, and the shares of tokens and of responses in it."""
+        """Return the panel's title, and its shares of tokens and of responses."""
         z, axis = drawn(sign, *model), axes[int(sign < 0)]
         grpo = (sign * z > sign * STOP[sign]).double().mean().item()
         gspo = (sign * z.mean(-1) > sign * bound).double().mean().item()
@@ -204,7 +204,7 @@ def gspo_explorer() -> explorer.Explorer:
             "it through?",
             ("GRPO's, token by token", "GSPO's, answer by answer"),
             "GRPO's, token by token",
-            "A mean over 400 tokens is quiet, and GSPO's bound is quieter still.",
+            "A mean over 400 tokens moves little, but GSPO's bound is narrower still.",
         ),
     )
 

@@ -51,8 +51,8 @@ MISREADINGS = [
     Misreading(
         "gspo_token_of_whole_ratio",
         "GSPO-token's ratio is s_{i,t} = sg[s_i] · s_i / sg[s_i].",
-        "It is sg[s_i] · π_θ(o_t) / sg[π_θ(o_t)]. The other form is GSPO again: each "
-        "token pushes all tokens, and its own advantage is averaged away.",
+        "It is sg[s_i] · π_θ(o_t) / sg[π_θ(o_t)]. The other form is just GSPO again: "
+        "each token pushes all tokens, and its own advantage is averaged away.",
         gspo_token_of_whole_ratio,
         gspo_token,
     ),

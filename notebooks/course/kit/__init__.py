@@ -1,5 +1,12 @@
-"""What several chapters use. It imports no chapter by name."""
+"""Helpers that several chapters share; they import no chapter by name.
 
+In a notebook `rl` is the library and `kit` the course around it: `kit.typed` and
+`kit.check` judge what a reader writes, `kit.answers` are three small answers,
+`kit.show` and `kit.compare` print their tokens, `kit.as_table` shows a table,
+`kit.watched` counts runs under a bar, and `kit.of_runs` summarises their results.
+"""
+
+from course.kit import claims, exercise_runs, habits, plots, stale
 from course.kit.by_hand import answers, compare, show
 from course.kit.exercise import check, typed
 from course.kit.misreading import misreading
@@ -10,10 +17,15 @@ __all__ = [
     "answers",
     "as_table",
     "check",
+    "claims",
     "compare",
+    "exercise_runs",
+    "habits",
     "misreading",
     "of_runs",
+    "plots",
     "show",
+    "stale",
     "typed",
     "watched",
 ]

@@ -1,8 +1,8 @@
-"""What a page without Python needs to judge an answer: the checker, asked beforehand.
+"""The checker's replies, prepared in advance for a page that has no Python.
 
 A reader of the web edition picks a line of a listing, a word, a pair of words, or types
-a number. Whatever can be picked is put to the checker here, and its reply is written
-down; of numbers the sheet says within which bounds each reply holds.
+a number. Each possible choice is put to the checker here, and its reply is stored; for
+numbers the sheet stores the bounds within which each reply holds.
 """
 
 import itertools
@@ -51,7 +51,7 @@ def _chosen(exercise: Exercise, choices: Sequence[Sequence]) -> dict[str, Any]:
 
 
 def _of_each_part(exercise: Exercise) -> list[list]:
-    """All that stands in an answer may be the answer to each of its parts."""
+    """Every value in an answer is offered as a choice for each of its parts."""
     answers = (exercise.solution, *exercise.mistakes.values())
     known = sorted({one for answer in answers for one in answer})
     return [known for _ in exercise.parts]

@@ -14,7 +14,7 @@ from course.kit.tables import as_table
 
 TEXTS = ("#7■", "#12■", "?■")
 RATIOS = ((1.3, 1.0, 0.7), (0.7, 1.1, 1.0, 1.3), (0.9, 0.6))
-"""Moving on, staying, coming back: every case of the clip, for either sign."""
+"""Every case of the clip for either sign: moving on, staying, coming back."""
 OLD_PROBABILITY = 0.5
 
 
@@ -41,7 +41,7 @@ def answers() -> Answers:
 def show(columns: str = "ratio", **rows: Tensor) -> None:
     """Show (B, T) tensors under the answers' characters, padding left blank.
 
-    Without `rows` it is the ratio of every token.
+    Without `rows` it shows every token's ratio.
     """
     one = answers()
     rows = rows or {columns: (one.logp - one.old_logp).exp()}
@@ -58,8 +58,8 @@ def show(columns: str = "ratio", **rows: Tensor) -> None:
 def compare(mine: Tensor, library: Tensor, logp: Tensor) -> None:
     """Show two losses and their gradients with respect to `logp`, token by token.
 
-    Raises `AssertionError` if they differ by more than what the checker of a typed
-    function lets pass: torch.where(A > 0, 1.0, 1.05), for one, is float32.
+    Raises `AssertionError` if they differ by more than the checker of a typed function
+    tolerates: torch.where(A > 0, 1.0, 1.05), for example, is float32.
     """
     (ours,) = torch.autograd.grad(mine, logp, retain_graph=True)
     (theirs,) = torch.autograd.grad(library, logp, retain_graph=True)

@@ -10,7 +10,8 @@ from IPython.display import Markdown
 from course import DATA
 from course.kit.tables import markdown
 from experiments import evidence
-from experiments.claims import CLAIMS, PAPERS, SECOND, of_cell
+from experiments.claims import CLAIMS, PAPERS, SECOND, behind, of_cell
+from experiments.effects import Mean
 from experiments.grid import OLD, Cell
 from experiments.statistics import Estimate, estimate
 
@@ -39,7 +40,7 @@ def everything() -> pd.DataFrame:
 
 @cache
 def table() -> pd.DataFrame:
-    """Those from the first five warm starts, which the chapters are about."""
+    """The runs from the first five warm starts, on which the chapters are based."""
     return everything().loc[lambda runs: runs["start"].isin(OLD)]
 
 
@@ -53,13 +54,13 @@ def read() -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
 
 
 def _of(cell: Cell) -> pd.DataFrame:
-    """A cell's runs from the first five starts."""
+    """One cell's runs from the first five starts."""
     runs = read()[0]
     return of_cell(runs[runs["start"].isin(OLD)], cell)
 
 
 def column(name: str, cell: Cell, seeds: int = 1) -> list[list[float]]:
-    """A column by rollout: a list for each run, by warm start, then by seed.
+    """Return a column by rollout: one list per run, by warm start, then by seed.
 
     NaN where nothing was measured. Raises `ValueError` if no such run is stored.
     """
@@ -71,13 +72,24 @@ def column(name: str, cell: Cell, seeds: int = 1) -> list[list[float]]:
     return [rows[run][name].to_list() for run in chosen["run"]]
 
 
+def mean(name: str, cell: Cell, runs: pd.DataFrame) -> Estimate:
+    """An outcome of a cell's runs: its mean over warm starts and its 95 % interval."""
+    return estimate(Mean(name, cell).pairs(runs))
+
+
+def late(name: str, arm: str, delay: int, cap: float | None) -> list[float]:
+    """An outcome with a late sampler, one run from each warm start; see `behind`."""
+    runs = of_cell(everything(), behind(arm, delay, cap))
+    return runs[name].xs(0, level="seed").sort_index().to_list()
+
+
 def rows_of(run: str) -> pd.DataFrame:
-    """What every rollout of a stored run gave."""
+    """Return the measurements of a stored run, rollout by rollout."""
     return read()[1][run]
 
 
 def final(cells: Mapping[str, Cell]) -> dict[str, list[float]]:
-    """Held-out accuracy after the last rollout, a number for each warm start."""
+    """Return the held-out accuracy after the last rollout for each warm start."""
     return {
         label: [run[-1] for run in column("accuracy", cell)]
         for label, cell in cells.items()
@@ -85,13 +97,13 @@ def final(cells: Mapping[str, Cell]) -> dict[str, list[float]]:
 
 
 def difference(a: Sequence[float], b: Sequence[float]) -> Estimate:
-    """a − b, run by run, one from each warm start: the mean and its 95 % interval."""
+    """Return the mean of a − b over one run per warm start, with its 95 % interval."""
     pairs = enumerate(zip(a, b, strict=True))
     return estimate({start: [x - y] for start, (x, y) in pairs})
 
 
 def shown(made: Estimate, digits: int = 2) -> str:
-    """An effect with its interval, for people."""
+    """Write an effect with its interval."""
     number = f"{{:+.{digits}f}}"
     return f"{number} ({number} to {number})".format(*made[:3])
 
@@ -110,18 +122,18 @@ def judged() -> list[dict[str, str]]:
 
 
 def seconds() -> list[dict[str, str]]:
-    """The lines of claims' second outcomes, as 3b, which are not counted as claims."""
+    """Lines of second outcomes, such as 3b, which are not counted as claims."""
     known = {str(claim.number) for claim in SECOND}
     return [line for line in ledger() if line["claim"] in known]
 
 
 def claimed() -> list[dict[str, str]]:
-    """Those of the papers' claims, of which chapter 12 is the ledger."""
+    """The claims from papers, which chapter 12's ledger lists."""
     return judged()[: len(PAPERS)]
 
 
 def amount(value: str | float, unit: str) -> str:
-    """An effect for people: +0.12, or ×0.70 where it is the log2 of a quotient."""
+    """Write an effect as +0.12, or as ×0.70 if it is the log2 of a quotient."""
     if value == "":
         return "–"
     if unit.startswith("log2 of "):
@@ -130,7 +142,7 @@ def amount(value: str | float, unit: str) -> str:
 
 
 def measured(line: Mapping[str, str]) -> list[str]:
-    """Effect, interval, unit, runs, what could have been seen and what would matter,
+    """Effect, interval, unit, runs, the detectable and the smallest relevant effect,
     and the verdict."""
     unit = line["unit"]
     effect, low, high = (amount(line[k], unit) for k in ("effect", "low", "high"))
@@ -156,7 +168,7 @@ HEAD = (
 
 
 def parent(line: Mapping[str, str]) -> int:
-    """The number of the claim whose outcome a line is: 3 of 3b."""
+    """The number of the claim to which a line belongs: 3 for 3b."""
     return int(line["claim"].rstrip("bc"))
 
 
@@ -187,6 +199,6 @@ def control() -> Markdown:
 
 
 def folded(summary: str, shown: Markdown) -> Markdown:
-    """What a page shows behind a line to click."""
+    """Content that a page folds behind a line to click."""
     opened = f"<details><summary>{summary}</summary>\n\n{shown.data}\n\n</details>"
     return Markdown(opened)

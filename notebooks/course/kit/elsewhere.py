@@ -8,7 +8,7 @@ ENGINES = "TRL", "verl"
 
 
 def text(name: str, engine: str) -> str:
-    """A method's settings there, or why there are none; "" where nobody has read."""
+    """A method's settings there, or why there are none; "" if nobody has looked."""
     entry = methods.of(name).engines.get(engine)
     return entry.text if entry else ""
 

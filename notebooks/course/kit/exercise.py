@@ -1,4 +1,4 @@
-"""What an exercise is, and how an answer is judged.
+"""Define an exercise, and judge an answer to it.
 
 An exercise knows some cases, the right answer, and the answers that people usually give
 instead. `judged` runs yours on the cases: if it agrees with the right one, you are
@@ -27,13 +27,13 @@ import course
 class Exercise:
     """`solution` is a function of the cases' arguments, or a plain value and `why`.
 
-    `mistakes` maps what to say to the wrong function (or value) that deserves it; a
-    dict is the solution with its keys' text replaced. `also` are right answers written
-    another way, which must pass. `choices` are the
-    answers that the task names, if it does. Where two answers are asked for, `parts`
-    names them, and `choices`, if given, has a tuple for each. With `gradient` a case's
-    first argument is log π, and a function is judged by its value and by its gradient
-    with respect to it. Title, kind and difficulty stand in the chapter, above the cell.
+    `mistakes` maps a reply to the wrong function (or value) that it explains; a dict
+    stands for the solution with its keys' text replaced. `also` holds right answers
+    written another way, which must pass. `choices` holds the answers that the task
+    offers, if it offers any. Where two answers are asked for, `parts` names them, and
+    `choices`, if given, has a tuple for each. With `gradient` a case's first argument
+    is log π, and a function is judged by its value and by its gradient with respect to
+    it. Title, kind and difficulty stand in the chapter, above the cell.
     """
 
     key: str
@@ -68,7 +68,7 @@ RIGHT, WRONG, EMPTY = "✓", "✗", "…"
 
 
 def judged(exercise: Exercise, attempt: Any) -> str:
-    """What is right or wrong about `attempt`, in a sentence."""
+    """Say in one sentence what is right or wrong about `attempt`."""
     mark, says = judge(exercise, attempt)
     return f"{mark} {exercise.key}  {says}"
 
@@ -111,7 +111,7 @@ def judge(exercise: Exercise, attempt: Any) -> tuple[str, str]:
 
 
 def _of_a_value(exercise: Exercise, attempt: Any) -> str:
-    """Why a number, a word or a pair that no mistake explains is wrong."""
+    """Say why a number, a word or a pair that matches no known mistake is wrong."""
     solution, parts = exercise.solution, exercise.parts
     if isinstance(attempt, str) and isinstance(solution, int | float):
         return "Answer with a number, without quotation marks."
@@ -120,14 +120,14 @@ def _of_a_value(exercise: Exercise, attempt: Any) -> str:
     if parts:
         for name, part, wanted in zip(parts, attempt, solution):
             if _same(part, wanted):
-                return f"Your answer to “{name}” is right, but not the other."
+                return f"Your answer to “{name}” is right, but the other one is not."
     elif exercise.choices and not any(_same(attempt, x) for x in exercise.choices):
         return f"Choose one of {', '.join(map(_text, exercise.choices))}."
-    return f"Not that. Your answer: {_show(attempt)}."
+    return f"That is not it. Your answer: {_show(attempt)}."
 
 
 def _number(part: Any) -> Any:
-    """A number that was written as text is one; other texts stay, unquoted."""
+    """Turn a number written as text into a number; keep other texts, unquoted."""
     if not isinstance(part, str):
         return part
     plain = part.strip().strip("\"'")
@@ -138,7 +138,7 @@ def _number(part: Any) -> Any:
 
 
 def is_stub(attempt: Any) -> bool:
-    """Nothing was written: `...`, None, or a function whose body is `...` or `pass`."""
+    """Tell whether nothing was written: `...`, None, or a body of `...` or `pass`."""
     if attempt is None or attempt is ...:
         return True
     if isinstance(attempt, list | tuple):
@@ -153,7 +153,7 @@ def is_stub(attempt: Any) -> bool:
 
 
 class _Raised(Exception):
-    """What the reader's code raised, and for which case."""
+    """The error that the reader's code raised, and the case that raised it."""
 
 
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
@@ -162,7 +162,7 @@ RELATIVE, ABSOLUTE = 1e-4, 1e-6
 
 @contextlib.contextmanager
 def undone() -> Iterator[None]:
-    """Gradients, the default dtype and all dice are afterwards what they were."""
+    """Afterwards gradients, the default dtype and all random states are as before."""
     grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     dice, plain = torch.get_rng_state(), random.getstate()
     try:
@@ -233,13 +233,13 @@ def _plain(word: str) -> str:
 
 
 def _bool(x: Any) -> Any:
-    """A single truth value of torch or NumPy as Python's own."""
+    """Turn a single truth value of torch or NumPy into Python's own."""
     kind = str(getattr(x, "dtype", "")).removeprefix("torch.")
     return bool(x) if kind == "bool" and x.ndim == 0 else x
 
 
 def _real(x: Any) -> torch.Tensor:
-    """Numbers in double precision. An imaginary part is an error, unless it is 0."""
+    """Convert to double precision. A nonzero imaginary part is an error."""
     if isinstance(x, list | tuple) and len(x):
         return torch.stack([*map(_real, x)])
     if "complex" in str(getattr(x, "dtype", "")):
@@ -268,7 +268,7 @@ def _text(value: Any) -> str:
 
 
 def _cut(value: Any, text: Callable[[Any], str], length: int = 300) -> str:
-    """What a reader wrote as text, whatever it is."""
+    """Show any value that a reader wrote as text."""
     try:
         shown = text(value)
     except Exception as error:
@@ -296,7 +296,7 @@ def _gathered(name: str) -> dict[str, Exercise]:
 
 
 def check(key: str, attempt: Any) -> None:
-    """Print what is right or wrong about `attempt`."""
+    """Print what is right or wrong about `attempt`, the answer to an exercise."""
     print(verdict(key, attempt))
 
 
@@ -306,7 +306,7 @@ def verdict(key: str, attempt: Any) -> str:
     if isinstance(key, str) and key in known:
         return judged(known[key], attempt)
     if not isinstance(key, str):
-        return f'✗ The number of an exercise is a text in quotation marks: "{key}".'
+        return f'✗ Write the number of the exercise in quotation marks: "{key}".'
     chapter = key.partition(".")[0]
     here = [one for one in known if one.startswith(f"{chapter}.")] or ["0.1", "1.1"]
     return (
@@ -316,7 +316,7 @@ def verdict(key: str, attempt: Any) -> str:
 
 
 def same_kind(exercise: Exercise, attempt: Callable) -> bool:
-    """A tensor where the solution returns one: the cells below calculate with it."""
+    """Require a tensor if the solution returns one: cells below calculate with it."""
     first, *_ = exercise.cases
     mine, right = (f(*copy.deepcopy(first)) for f in (attempt, exercise.solution))
     return isinstance(mine, torch.Tensor) or not isinstance(right, torch.Tensor)
@@ -329,7 +329,9 @@ def typed(key: str, attempt: Callable) -> Callable:
     """
     known = typed_cells()
     if key not in known:
-        raise KeyError(f"nothing is typed under {key!r}; there are {', '.join(known)}")
+        raise KeyError(
+            f"no function to type is called {key!r}; there are {', '.join(known)}"
+        )
     mark, says = judge(known[key], attempt)
     if mark == RIGHT and not same_kind(known[key], attempt):
         mark, says = WRONG, "The numbers are right, but return a tensor."

@@ -1,6 +1,6 @@
 """The runs of the exercises "find the bug in this run": one right, one broken.
 
-The chapters print the broken one's lines; reading on here gives the answer away.
+The chapters print the broken version; reading on here gives the answer away.
 """
 
 import copy
@@ -13,7 +13,7 @@ from refimpl.tasks import Arithmetic, make_tokenizer
 
 
 def reinforce(model, tokenizer, rollouts: int = 24, broken: bool = False) -> History:
-    """Chapter 01's loop; the `broken` one clears its gradients only once."""
+    """Run chapter 01's loop; the `broken` version clears its gradients only once."""
     world, method = Arithmetic(), ALGORITHMS["reinforce"]
     policy = copy.deepcopy(model).train()
     optimizer = torch.optim.AdamW(
@@ -77,7 +77,7 @@ def answering(steps: int = 100, broken: bool = False) -> History:
 
 
 def _answers(policy, tokenizer, world: Arithmetic, step: int) -> dict[str, float]:
-    """What 32 sampled answers are like."""
+    """Measure 32 sampled answers."""
     problems = world.sample(32, 1000 + step)
     prompts, answers = ([p[name] for p in problems] for name in ("prompt", "answer"))
     rollout = sample(policy, tokenizer, prompts, max_new_tokens=24, seed=step)

@@ -30,7 +30,7 @@ from course.kit.stakes import Panel, Prediction
 from refimpl.validation import UserError, refuse_unknown, shown
 
 CONTROLS, PICTURE = 270, 556
-"""Pixels: as wide are the controls; a picture with less room goes under them.
+"""Width of the controls in pixels; a picture with less room goes below them.
 
 JupyterLab's page has 833 on a screen of 1280 with the file browser open.
 """
@@ -42,13 +42,13 @@ class Explorer(widgets.HBox):
     `below` are widgets that stand under the controls. On a narrow page the picture goes
     under all of them.
 
-    `stakes` says, of the controls that it names, how the stored runs nearest to them
-    ended; it stands under the picture. A text says instead why there are none.
-    `prediction` is asked under that, and judged when a control was moved.
+    `stakes` takes the controls that it names and says how the stored runs nearest to
+    them ended; this stands under the picture. A text instead says why there are none.
+    `prediction` is asked below that, and judged once a control has been moved.
 
-    What a move changes and does not return is drawn too, but then the whole figure is
-    drawn again, which takes several times as long. Raises `UserError` if a move names
-    no control, or if no move names a control.
+    If a move changes something that it does not return, the whole figure is drawn
+    again, which takes several times as long. Raises `UserError` if a move names no
+    control, or if no move names a control.
     """
 
     shown: Callable[["Explorer"], None] | None = None
@@ -249,14 +249,14 @@ def reading(control: widgets.Widget) -> str:
 
 
 def png(pixels: np.ndarray) -> bytes:
-    """The picture as PNG, packed fast: it is sent once and thrown away."""
+    """Encode the picture as PNG, quickly: it is sent once and thrown away."""
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "png", compress_level=1)
     return buffer.getvalue()
 
 
 def reach(control: widgets.Widget) -> list:
-    """The values that a control can be set to: both ends, or every option."""
+    """Values to try on a control: both ends, or every option."""
     if hasattr(control, "options"):
         return [o[1] if isinstance(o, tuple) else o for o in control.options]
     return [control.min, control.max]
@@ -265,13 +265,15 @@ def reach(control: widgets.Widget) -> list:
 def control(kind: type[widgets.Widget], label: str, value, **settings):
     """Any of ipywidgets' controls, as wide as the others; `labelled` shows its words.
 
-    A description of no width is not shown, and said all the same.
+    A description of zero width is hidden, but a screen reader still reads it.
     """
     look = {"style": {"description_width": "0px"}, "layout": WIDE}
     try:
         return kind(value=value, description=label, **look, **settings)
     except TraitError as error:
-        raise UserError(f"{label}: {shown(value)} is no value ({error})") from error
+        raise UserError(
+            f"{label}: {shown(value)} does not fit this control ({error})"
+        ) from error
 
 
 def check_range(label: str, value: float, low: float, high: float, least: float):

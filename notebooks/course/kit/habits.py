@@ -1,4 +1,4 @@
-"""Which habits a policy shows, and how often each of them is right."""
+"""Measure which habits a policy shows, and how often each of them is right."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,7 +13,7 @@ from refimpl.tasks.world import HABITS, habit
 
 
 class Survey(NamedTuple):
-    """Shares and accuracies by habit; an accuracy is NaN where the habit is absent."""
+    """Shares and accuracies by habit; the accuracy of an absent habit is NaN."""
 
     shares: dict[str, float]
     accuracies: dict[str, float]
@@ -79,7 +79,7 @@ def more_sft(
 ) -> list[float]:
     """Train `model` on demonstrations of the usual mix; the loss of every step.
 
-    With `pay_padding` the loss falls on the padding as well, which is a bug (0.5).
+    With `pay_padding` the loss includes the padding, which is a bug (0.5).
     """
     world = Arithmetic()
     batches = (world.demonstrations(batch, seed=1000 + step) for step in range(steps))

@@ -1,7 +1,7 @@
-"""What is known of a method besides its loss: `notebooks/methods.toml`, checked.
+"""Facts about a method other than its loss: `notebooks/methods.toml`, checked.
 
-What nobody wrote there is a state and no error: `of` any name answers, and a part that
-is missing is empty.
+A missing entry is not an error: `of` answers for any name, and a part that nobody wrote
+is empty.
 """
 
 import tomllib
@@ -20,7 +20,7 @@ KINDS = {
     "absent": "absent",
     "not_found": "not found",
 }
-"""What is known of a method in an engine: the key that says it, and how it is shown."""
+"""Keys that describe a method in an engine, and how each is shown."""
 
 
 class Table(BaseModel):
@@ -28,7 +28,7 @@ class Table(BaseModel):
 
 
 class Entry(Table):
-    """A method in an engine: one of the first four, what differs, and what was read."""
+    """A method in an engine: one of the first four keys, what differs, the source."""
 
     settings: str = ""
     partly: str = ""
@@ -56,10 +56,10 @@ class Several(Entry):
 
 
 class Engine(Table):
-    """What was read of an engine; `source` is that of an entry without one.
+    """An engine and what was read of it; `source` serves entries without their own.
 
-    A `{word}` in its entries stands for what `words` says. An entry of `several` is
-    that of each of its methods.
+    A `{word}` in its entries is replaced by its text in `words`. An entry in `several`
+    applies to each of its methods.
     """
 
     read: str
@@ -88,9 +88,9 @@ class Known(Table):
 def read(text: str) -> Known:
     """The file's tables, each engine's entries with its words and sources in them.
 
-    Raises `UserError`, which names the place, for what is no such file: a key, a method
-    or an engine that does not exist, a word that is not explained, an entry that does
-    not say one thing, or says it of a method a second time.
+    Raises `UserError`, which names the place, for an unknown key, method or engine, a
+    word without an explanation, an entry that does not say exactly one thing, or a
+    second entry for one method.
     """
     try:
         known = Known.model_validate(tomllib.loads(text))
@@ -150,5 +150,5 @@ KNOWN = read(FILE.read_text(encoding="utf-8"))
 
 
 def of(name: str) -> Method:
-    """What is known of a method, by `Algorithm.name`; of a new one nothing."""
+    """Return what is known of a method, by `Algorithm.name`; nothing for a new one."""
     return KNOWN.method.get(name, Method())

@@ -1,9 +1,9 @@
-"""Executable misreadings: wrong versions that people really write, beside the right.
+"""Executable misreadings: wrong versions that people write, next to the right one.
 
-`wrong` and `right` take the same arguments, so a reader can run both on one example
-and see where they part, as a test does. `right` is written out without the rest of the
-package, which the tests hold against it; what several need is in `kit.plain`. They
-stand in the chapters' folders, `misreadings.py`.
+`wrong` and `right` take the same arguments, so a reader, like a test, can run both on
+one example and see where they differ. `right` is written out without the rest of the
+package, so that the tests can compare the two; shared parts are in `kit.plain`. The
+misreadings are in the chapters' folders, in `misreadings.py`.
 """
 
 import importlib
@@ -17,7 +17,7 @@ import course
 
 @dataclass(frozen=True)
 class Misreading:
-    """What is said (`claim`), what is so (`correction`), and both as code."""
+    """A mistaken `claim`, its `correction`, and both as code."""
 
     name: str
     claim: str
@@ -27,7 +27,7 @@ class Misreading:
 
 
 def misreading(name: str) -> Misreading:
-    """The misreading of that name."""
+    """Return the misreading of that name."""
     return misreadings()[name]
 
 

@@ -1,4 +1,4 @@
-"""What the misreadings write out without the rest of the package."""
+"""Formulas for the misreadings, written without the rest of the package."""
 
 import torch
 
@@ -10,7 +10,7 @@ def clipped(ratio, advantages, low=0.2, high=0.2):
 
 
 def clipped_logs(z, advantages, limit=0.4):
-    """GMPO's clip: log-ratios, stopped on the side that the advantage moves them to."""
+    """GMPO's clip: log-ratios, bounded on the side to which the advantage pushes."""
     return torch.where(advantages > 0, z.clamp(max=limit), z.clamp(min=-limit))
 
 

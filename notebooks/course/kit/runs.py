@@ -1,4 +1,4 @@
-"""What several runs gave, as text."""
+"""Results of several runs, as text."""
 
 import math
 import statistics
@@ -8,7 +8,7 @@ from tqdm.auto import tqdm
 
 
 def watched(runs: Iterable, what: str = "runs") -> Iterable:
-    """`runs` one by one, under a bar that counts them and goes when they are done."""
+    """Yield `runs` one by one under a progress bar that disappears at the end."""
     return tqdm([*runs], desc=what, leave=False)
 
 
@@ -19,7 +19,7 @@ def of_runs(values: Iterable[float], digits: int = 2) -> str:
     """
     numbers = sorted(x for x in map(float, values) if not math.isnan(x))
     if not numbers:
-        raise ValueError("of_runs needs at least one number that is not NaN")
+        raise ValueError("of_runs needs at least one number other than NaN")
     low, middle, high = (
         f"{x:.{digits}f}" for x in (numbers[0], statistics.median(numbers), numbers[-1])
     )

@@ -1,8 +1,8 @@
-"""What is at stake in an explorer: stored runs near its setting, and a prediction.
+"""What a setting does to a policy: the nearest stored runs, and a prediction.
 
-A picture of a loss shows what a setting does to a gradient. What it does to a policy is
-known from the runs that are stored, so a strip under the picture names those that are
-nearest. Where none are stored, the strip is a sentence that says why.
+A picture of a loss shows what a setting does to a gradient. Only stored runs show what
+it does to a policy, so a strip under the picture names the nearest ones. If none are
+stored, a sentence says why.
 """
 
 import csv
@@ -22,7 +22,7 @@ from refimpl.validation import UserError, shown
 
 @dataclass(frozen=True)
 class Prediction:
-    """A question for before the first drag, answered after it to who has predicted.
+    """A question before the first drag; the answer follows for those who predicted.
 
     Raises `UserError` unless `answer` is one of `options`.
     """
@@ -40,14 +40,14 @@ class Prediction:
             )
 
     def verdict(self, chosen: str) -> str:
-        """What is said of a prediction, after a drag."""
+        """The reply to a prediction, after a drag."""
         begins = "As you predicted: " if chosen == self.answer else "No: "
         return f"{begins}{self.answer}. {self.because}"
 
 
 @cache
 def _ended() -> dict[tuple, str]:
-    """Of every cell of stored runs how they ended, in words."""
+    """Say for every cell of stored runs how its runs ended."""
     with open(DATA / "ended.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     return {
@@ -74,7 +74,7 @@ WORLDS = {
     "moe": ", a mixture of experts",
     "rare": ", a rare careful habit",
 }
-"""What is said of a world beside that of sums."""
+"""Words for a world other than that of sums."""
 
 
 def ended(
@@ -84,7 +84,7 @@ def ended(
     world: str = "sums",
     **changed,
 ) -> str:
-    """How the stored runs of these arms ended, each under its own words.
+    """Say how the stored runs of these arms ended, under their labels.
 
     "Nearest stored runs (30 rollouts × 16 updates, learning rate 4e-4). GRPO: 82 %
     right at the end (73 % to 89 % in 10 runs)." Held-out accuracy: median, least, most.
@@ -104,7 +104,7 @@ def ended(
 
 
 def nearest(at: float, stored: Collection[float]) -> float:
-    """The one of these positive numbers whose logarithm is nearest to that of `at`."""
+    """Return the number whose logarithm is nearest to that of `at`."""
     return min(stored, key=lambda one: abs(math.log(one / at)))
 
 
@@ -138,12 +138,12 @@ class Panel:
             self.strip.value = words
 
     def drag(self) -> None:
-        """A control was moved: say whether that was predicted."""
+        """After a control was moved, say whether the prediction was right."""
         self.dragged = True
         self.answer()
 
     def answer(self, _=None) -> None:
-        """Of a prediction; without one the question stays open."""
+        """Remember the prediction; without one the question stays open."""
         if self.prediction is None or self.chosen.value is None:
             return
         if not self.dragged:

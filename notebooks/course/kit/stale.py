@@ -3,8 +3,8 @@
 One rollout of GRPO at the hard rate (`experiments.grid.STALE`), seed 6, from the
 shipped warm start: 8 of its prompts with 8 responses each, all groups with a gradient.
 K = 16 updates were taken on the whole rollout, and after each of them the log-probs of
-all tokens were computed again. Another processor rounds differently, so the file is
-stored and not made again.
+all tokens were computed again. Another processor rounds differently, so the rollout is
+stored in a file.
 
     rollout = stale.load()
     r = rollout.z[16].exp()          # (64, T): every token's ratio after 16 updates

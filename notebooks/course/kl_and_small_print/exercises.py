@@ -76,7 +76,7 @@ TYPED = (
         mistakes={
             "π_ref is on top: k3 is e^(−d) − 1 + d. You have e^d − 1 − d, whose mean "
             "is no KL.": {"logp - ref_logp": "ref_logp - logp"},
-            "That is k1. As a loss it has a gradient of mean 0.": {
+            "That is k1. As a loss, its gradient is 0 on average.": {
                 "(-d).exp() - 1 + d": "d"
             },
             "That is k2, ½ d². It is a good loss, but here k3 is asked for.": {
@@ -115,8 +115,8 @@ EXERCISES = (
             "what is ∇k1 = ∇log π, averaged over π?": "falls",
             "A gradient that pushes away from the reference would have to point "
             "somewhere. What is the mean of ∇log π under π?": "rises",
-            "A smaller gradient would only need more steps. But how large is the mean "
-            "of ∇k1 = ∇log π under π?": "falls slowly",
+            "If the gradient were merely smaller, more steps would be enough. But how "
+            "large is the mean of ∇k1 = ∇log π under π?": "falls slowly",
         },
     ),
     Exercise(
@@ -127,13 +127,13 @@ EXERCISES = (
         why="At d = −2 the slopes are 1 (k1), −2 (k2) and 1 − e² = −6.4 (k3).",
         parts=("pulls back hardest", "pushes further away"),
         mistakes={
-            "The first is right. k2 pulls back too, only less hard: its slope at d = "
-            "−2 is −2. Look for a slope above 0.": ("k3", "k2"),
-            "At d = −2 look how far below 0 each slope lies: k3's is −6.4, k2's −2.": (
+            "The first is right. k2 pulls back too, though less strongly: its slope "
+            "at d = −2 is −2. Look for a slope above 0.": ("k3", "k2"),
+            "Compare how far below 0 the slopes lie at d = −2: k3's −6.4, k2's −2.": (
                 ("k2", "k1")
             ),
-            "The other way round: a loss with a positive slope falls when d falls, and "
-            "d = −2 is already too low.": ("k1", "k3"),
+            "It is the other way round: a loss with a positive slope falls when d "
+            "falls, and d = −2 is already too low.": ("k1", "k3"),
             "k2 pulls hardest at d = +2, where the slopes are positive and push the "
             "token down again. For d = −2 look at the left end.": ("k2", "k3"),
         },
@@ -146,12 +146,10 @@ EXERCISES = (
         why="Adam divides the mean gradient by the root of the mean square, and both "
         "shrink alike. A step is as large as before.",
         mistakes={
-            "So it would be with plain SGD. Adam divides the gradient by its own "
+            "That would be true of plain SGD. Adam divides the gradient by its own "
             "size.": 0.01,
             "m shrinks by 100 and v by 100². What is left of m/√v?": 0.1,
-            "Adam divides by √v, not by v: the limit cancels, it is not overdone.": (
-                100.0
-            ),
+            "Adam divides by √v, not by v, so the limit cancels exactly.": (100.0),
         },
     ),
     Exercise(

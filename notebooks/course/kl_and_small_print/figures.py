@@ -77,13 +77,13 @@ def best_policy_explorer(
         figure,
         [move],
         {"beta": explorer.log_slider("β", 1.0, 0.05, 10.0)},
-        stakes="No run with a KL is stored: the claims are about losses, and all of "
-        "them are compared at β = 0.",
+        stakes="No runs with a KL term are stored: the claims are about losses, which "
+        "are all compared at β = 0.",
         prediction=stakes.Prediction(
             "Make β very small. What becomes of two tokens with the same reward of 1?",
             ("both get one half", "they keep their old odds", "the likelier one wins"),
             "they keep their old odds",
-            "Both are multiplied by the same factor, so their ratio is that of the "
+            "Both are multiplied by the same factor, so their ratio stays that of the "
             "reference.",
         ),
     )
@@ -120,7 +120,7 @@ RULES = {
     "Clip-Cov": ("dropped", lambda share, b: ~ClipCov(share).kept(b)),
     "KL-Cov": ("held by a KL", lambda share, b: KLCov(share).chosen(b)),
 }
-"""What becomes of the tokens that a rule touches, and which these are."""
+"""Names of the rules, and what each does to the tokens that it selects."""
 
 
 def touched_explorer() -> explorer.Explorer:

@@ -31,7 +31,7 @@ MISREADINGS = [
         "norm_limit_is_a_learning_rate",
         "A lower limit for the gradient's norm makes smaller steps.",
         "Not with Adam, which divides by the gradient's own size. A limit below the "
-        "usual norm gives all gradients one norm, and that cancels.",
+        "usual norm gives all gradients the same norm, which then cancels.",
         steps_scaled_by_the_limit,
         steps_of_adam,
     ),

@@ -66,7 +66,7 @@ TYPED = (
         cases=_CASES,
         gradient=True,
         mistakes={
-            "A weight outside the band is 0. You hold it at the band's end.": {
+            "A weight outside the band becomes 0. You hold it at the edge.": {
                 "w * ((w >= 0.5) & (w <= 5.0))": "w.clamp(0.5, 5.0)"
             },
             "Inside the band a token keeps its weight; you give it 1.": {
@@ -100,8 +100,8 @@ EXERCISES = (
         mistakes={
             "That is the share against the sampler. The clip compares with π_old, "
             "which was computed a moment ago.": 0.1,
-            "They are far from the sampler's probabilities, but does the clip know "
-            "these?": 1.0,
+            "They are far from the sampler's probabilities, but does the clip use "
+            "those?": 1.0,
             "That is its ε. How far is a policy from itself?": 0.2,
         },
     ),
@@ -154,11 +154,11 @@ EXERCISES = (
         "weight out.",
         mistakes={
             "Line 2 is right: that is the two-policy mode.": (2, "a"),
-            "A cap has one side, which is no fault. What does w correct here?": (
+            "A one-sided cap is no error. What does w correct here?": (
                 5,
                 "b",
             ),
-            "A weight must have none. What does it correct here?": (5, "d"),
+            "A weight must not have a gradient. What does it correct here?": (5, "d"),
             "Line 7 is right by itself. What is left for w to correct?": (7, "c"),
         },
     ),

@@ -165,13 +165,13 @@ def kept_explorer() -> explorer.Explorer:
             "Which rule drops tokens of bad answers only?",
             ("IcePop", "the sequence mask", "OPSM"),
             "OPSM",
-            "It looks at the sign of the advantage before it drops an answer.",
+            "It drops an answer only if its advantage is negative.",
         ),
     )
 
 
 def gains(title: str) -> Figure:
-    """What each rule adds to the accuracy: pairs, mean and 95 % interval."""
+    """Draw the accuracy that each rule adds: pairs, mean and 95 % interval."""
     figure, axes = draw.panel_grid(2, (8, 5.0), sharey=True)
     rules = [*list(late.RULES)[1:], late.TWO]
     count = 0

@@ -39,8 +39,8 @@ RULES: dict[str, dict[str, Any]] = {
     "OPSM, 0.03": {"opsm": 0.03},
     RANDOM: {},
 }
-"""The bounds are published values, but OPSM's: no report has one for answers so short,
-so that three are run. They and all below were fixed before the runs."""
+"""The bounds are published values except OPSM's: no report has one for answers this
+short, so three are run. All of these settings were fixed before the runs."""
 DROPPED = 0.77
 """Probability with which `RANDOM`, a control, leaves a bad answer out. In earlier runs
 OPSM at 0.01 left out 76 % of the bad answers of GRPO, and 79 % of SAPO's."""
@@ -148,8 +148,8 @@ Shares = tuple[float, float, float]
 
 
 def outside(batch: Batch, run: Run) -> Shares:
-    """Of response tokens: those whose π_θ/π_old, whose π_θ/μ lies outside 1 ± 0.2,
-    and of answers: those whose product of π_θ/μ does."""
+    """Shares outside 1 ± 0.2: tokens by π_θ/π_old, tokens by π_θ/μ, and answers by
+    their product of π_θ/μ."""
     with torch.no_grad():
         logp = run.read(run.model, batch.rollout).logp
     seen = batch.mask.bool()
@@ -215,7 +215,7 @@ WEIGHTS = (
 
 
 def main(workers: int = 1) -> None:
-    """Make what is missing."""
+    """Make the runs that are missing."""
     RUNS.fill(workers=workers)
 
 

@@ -61,8 +61,8 @@ MISREADINGS = [
     Misreading(
         "late_clip_shows_nothing",
         "Nothing is clipped, so the sampler is close to the policy.",
-        "π_old was recomputed, and against itself the policy has the ratio 1. Look "
-        "at π_θ/μ, or at the KL between sampler and π_old.",
+        "π_old was recomputed, and compared with itself the policy has a ratio of 1. "
+        "Look at π_θ/μ, or at the KL between sampler and π_old.",
         from_the_clip,
         from_the_sampler,
     ),
@@ -91,9 +91,9 @@ MISREADINGS = [
     ),
     Misreading(
         "late_any_baseline_will_do",
-        "A baseline adds no bias, so with a capped weight, too, any will do.",
+        "A baseline adds no bias, so any baseline will do even with a capped weight.",
         "Under a cap the weighted score has a mean that is not 0, and the baseline "
-        "multiplies it. Score centering takes that mean off first.",
+        "multiplies it. Score centering subtracts that mean first.",
         capped,
         centred,
     ),

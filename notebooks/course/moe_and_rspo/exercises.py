@@ -115,8 +115,8 @@ TYPED = (
             "You divide by γ: drift would then make the ratio larger.": {
                 "+ gamma": "- gamma"
             },
-            "γ makes every push smaller, also that of a bad answer. Do not turn it "
-            "round with the sign of Â.": {"+ gamma": "+ A.sign() * gamma"},
+            "γ makes every push smaller, including that of a bad answer. Do not "
+            "invert it with the sign of Â.": {"+ gamma": "+ A.sign() * gamma"},
             "Add the logarithm of γ: log(γ r) = log γ + log r.": {
                 "gamma.log()": "gamma"
             },
@@ -177,20 +177,20 @@ EXERCISES = (
         why="s is multiplied by 0.7^(1/20) = 0.982, for every token alike.",
         mistakes={
             "That is GRPO with γ: there the drifted token alone is weakened.": 30,
-            "1.5 is the arithmetic mean's answer, 30 / 20; asked is a whole number.": (
-                1.5
-            ),
-            "That is it, to one decimal; asked is a whole number.": 1.8,
+            "1.5 is the arithmetic mean's answer, 30 / 20; give a whole number.": (1.5),
+            "That is it, to one decimal; give a whole number.": 1.8,
             "It falls, though not by much: s is multiplied by 0.7^(1/20).": 0,
-            "0.7^(1/20) is what is left, 98 %; asked is by how much it falls.": 98,
+            "0.7^(1/20) = 98 % is what is left; the question asks by how much it "
+            "falls.": 98,
         },
     ),
     Exercise(
         "9.2",
         minutes=5,
         solution=("first", "both"),
-        why="R2 gives π_θ the experts of π_old, so these two differ no longer by a "
-        "choice. μ keeps its own. R3 gives μ's experts to both passes of the trainer.",
+        why="R2 gives π_θ the experts of π_old, so those two no longer differ in "
+        "their experts, while μ keeps its own. R3 gives μ's experts to both "
+        "passes of the trainer.",
         parts=("R2", "R3"),
         choices=(("first", "second", "both", "neither"),) * 2,
         mistakes={
@@ -198,8 +198,8 @@ EXERCISES = (
             "π_old visit the same ones as well.": ("first", "second"),
             "R2 replays the choice of the training engine. The sampler may have chosen "
             "others.": ("both", "both"),
-            "R2 acts on the updates: it gives π_θ the experts of π_old. What happens "
-            "before the first update, it leaves alone.": ("second", "both"),
+            "R2 acts on the updates: it gives π_θ the experts of π_old. It changes "
+            "nothing before the first update.": ("second", "both"),
             "It is the other way round: R3 knows the sampler's experts, R2 does not.": (
                 "both",
                 "first",
@@ -234,7 +234,7 @@ EXERCISES = (
             "That is k = 8: here two experts share the mean.": 2.9,
             "1 − 0.7 is where a straight line would be; γ is an exponential.": 0.3,
             "1.4 would be right for four experts.": 1.4,
-            "That is it, with two decimals; asked is one.": 0.71,
+            "That is it, with two decimals; give one.": 0.71,
         },
     ),
     Exercise(
@@ -248,14 +248,17 @@ EXERCISES = (
         parts=("line", "reason"),
         choices=(range(1, 11), ("a", "b", "c", "d")),
         mistakes={
-            "The right line for another reason: the log-probs stand for the tokens "
-            "that were drawn, and their order is right.": (6, "a"),
-            "The right line for another reason: a constant belongs there.": (6, "c"),
-            "The right line for another reason: it computes no clip. Line 9 does.": (
+            "The line is right, but for another reason: the log-probs belong to the "
+            "tokens that were drawn, and their order is right.": (6, "a"),
+            "The line is right, but for another reason: a constant belongs there.": (
+                6,
+                "c",
+            ),
+            "The line is right, but for another reason: line 9 computes the clip.": (
                 6,
                 "d",
             ),
-            "Line 3 is right: the noise is the other engine, and was intended.": (
+            "Line 3 is right: the noise stands for the other engine and is intended.": (
                 3,
                 "b",
             ),

@@ -77,7 +77,7 @@ def routing(rollout: Rollout, after: Routing, tokenizer, shortest: int = 12) -> 
 
 
 def _cell(axis, t: int, e: int, old: set, new: set, favoured: set) -> None:
-    """Expert e of token t: kept, left, new, or what the router would have liked."""
+    """Draw expert e of token t: kept, left, new, or the router's own preference."""
     if e in old | new:
         face = PAPER if e not in new else STAYED if e in old else CAME
         edge = CAME if e not in new else face
@@ -155,6 +155,6 @@ def shift_explorer() -> explorer.Explorer:
             "more, or less?",
             ("more", "less"),
             "less",
-            "γ is a mean over the experts, and the others stand still.",
+            "γ is a mean over the experts, and the other experts have not moved.",
         ),
     )

@@ -85,7 +85,7 @@ def _drops_by_sign(r, s, advantage):
 
 @dataclass(frozen=True)
 class _Row:
-    """A row of the table, under a name that a message can show."""
+    """Name a row of the table, so that a message can show it."""
 
     name: str
     function: Callable
@@ -208,21 +208,20 @@ EXERCISES = (
         "11.2",
         minutes=5,
         solution="gspo",
-        why="GSPO decides by the whole response. Its mean ratio is mostly past the "
-        "bound in the direction of Â, and then the tokens that come back are dropped "
-        "with the others.",
+        why="GSPO decides for the whole response. Its mean ratio is mostly past the "
+        "bound in the direction of Â, and then tokens that come back are dropped "
+        "along with the others.",
         choices=("grpo", "gspo", "cispo", "gmpo", "sapo"),
         mistakes={
-            "The min leaves a token on its way back whole, however far away it is.": (
-                "grpo"
-            ),
+            "The min keeps the whole gradient of a token on its way back, however far "
+            "away it is.": ("grpo"),
             "CISPO drops nothing. It caps a ratio above 5, and few tokens get there.": (
                 "cispo"
             ),
-            "GMPO takes some of it, because its one ratio is smaller than that of a "
-            "token which rose. Another method drops such tokens outright.": "gmpo",
-            "SAPO's gate closes on both sides, but at the paper's τ it is so wide that "
-            "it takes only a little.": "sapo",
+            "GMPO removes some of it, because its single ratio is smaller than that "
+            "of a token that rose. Another method drops such tokens outright.": "gmpo",
+            "SAPO's gate closes on both sides, but at the paper's τ it is so wide "
+            "that it removes only a little.": "sapo",
         },
     ),
     Exercise(
@@ -255,11 +254,11 @@ EXERCISES = (
         solution=("hack", "limit", "rate"),
         parts=("A", "B", "C"),
         choices=(SICK, SICK, SICK),
-        why="A is rewarded for something else than right answers, B's answers are cut "
-        "off, and C's ratios explode.",
+        why="A is rewarded for something other than right answers, B's answers are "
+        "cut off, and C's ratios explode.",
         mistakes={
-            "In C the groups are alive at the first rollout, and its ratios are wild "
-            "by then. What comes first is nearer to the cause.": (
+            "In C the groups are live at the first rollout, when its ratios are "
+            "already wild. The earlier symptom is nearer to the cause.": (
                 "hack",
                 "limit",
                 "dead",
@@ -335,7 +334,8 @@ EXERCISES = (
                 7,
                 "a",
             ),
-            "Line 8 is right: minus the weighted objective. The sign is not it.": (
+            "Line 8 is right: it is minus the weighted objective, and the sign is "
+            "correct.": (
                 8,
                 "d",
             ),

@@ -14,6 +14,7 @@ from course.kit import explorer, stakes, stale
 from course.kit.plots import primitives as draw
 from course.kit.plots import style, tokens
 from course.kit.plots.style import BAD, FREE, GOOD, GREY, INK
+from course.one_surrogate.inspector import step_explorer  # noqa: F401
 from course.sapo.figures import left
 from experiments.arms import one_sided
 from refimpl.algorithms import ALGORITHMS, Algorithm, from_gate
@@ -130,7 +131,7 @@ def surrogate_explorer(yours: Algorithm) -> explorer.Explorer:
             for label, arm in _stored(name, tau_pos).items()
         }
         if not stored:
-            return "No run of a gate of your own is stored."
+            return "No runs with your own gate are stored."
         return stakes.ended(stored)
 
     return explorer.Explorer(
@@ -158,7 +159,8 @@ def surrogate_explorer(yours: Algorithm) -> explorer.Explorer:
             "Which leaves less of the push of tokens that moved on?",
             ("GRPO", "SAPO as published"),
             "GRPO",
-            "Its clip is shut beyond 1 ± ε, where SAPO's published gate is still wide.",
+            "Its clip is closed beyond 1 ± ε, where SAPO's published gate is still "
+            "wide open.",
         ),
     )
 
@@ -267,7 +269,7 @@ class Row:
         return self.known_gates[key]
 
     def draw(self, i: int, name: str, epsilon: float, tau: float) -> list:
-        """The method's gate, or that of the one beside it; returns what moves."""
+        """Draw the method's gate, or that of the other method; return what moves."""
         gate = self.gate(name, epsilon, tau)
         wide = name != "sapo" or tau < 4
         moved = [self.lines[i], self.steps[i], self.shares[i]]

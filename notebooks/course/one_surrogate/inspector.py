@@ -1,6 +1,6 @@
 """The step inspector of chapter 11: what two methods push, token by token.
 
-It shows answers of the stored rollout of `course.kit.stale`, eight to a prompt, and the
+It shows answers of the stored rollout of `course.kit.stale`, eight per prompt, and the
 ratios of their tokens after 0 to 16 updates. A bar is −∂loss/∂log π of a token, by
 autograd from the loss that trains, with all 64 answers in one mini-batch.
 """
@@ -145,7 +145,7 @@ def step_explorer() -> explorer.Explorer:
             "tokens does GSPO still push?",
             ("all 27", "all but that one", "none"),
             "none",
-            "Its ratio belongs to the whole answer, and one token moved it past GSPO's "
+            "GSPO has one ratio for the whole answer, and one token moved it past the "
             "narrow bound.",
         ),
         stakes="This is a single step. The explorer under Play says how runs ended.",

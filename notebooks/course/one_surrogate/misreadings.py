@@ -45,8 +45,9 @@ MISREADINGS = [
     Misreading(
         "sapo_counts_ratio_twice",
         "SAPO's objective is f(r) times r Â.",
-        "f already is the surrogate; its slope brings the ratio, f'(r) r Â ∇log π. "
-        "With another r in front, the step on policy is 1 + 2/τ times as long.",
+        "f already is the surrogate; differentiating it brings in the ratio, f'(r) r "
+        "Â ∇log π. With another r in front, the step on policy is 1 + 2/τ times as "
+        "long.",
         sapo_times_ratio,
         sapo,
     ),
@@ -61,16 +62,16 @@ MISREADINGS = [
     Misreading(
         "sapo_becomes_grpo",
         "Where the ratios spread, SAPO degrades to GRPO.",
-        "It stays a soft gate on each token. GRPO cuts a token that moves on and keeps "
-        "one that comes back whole; SAPO does neither.",
+        "It stays a soft gate on each token. GRPO drops a token that moves on and "
+        "fully keeps one that comes back; SAPO does neither.",
         clipped,
         sapo,
     ),
     Misreading(
         "mean_gate_bounds_gradient",
         "The gates differ by (τ²/4) Var z, so the gradients do as well.",
-        "Only the means of the gates. Weighed by scores, the first-order term stays: "
-        "the gradient differs by up to (2τ/3√3) √Var z times their RMS.",
+        "That bounds only the mean gates. Weighted by the scores, the first-order "
+        "term stays: the gradient differs by up to (2τ/3√3) √Var z times their RMS.",
         second_order,
         first_order,
     ),

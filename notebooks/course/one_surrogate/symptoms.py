@@ -1,4 +1,4 @@
-"""The table "From symptom to cause", whose words `read-log` says, too."""
+"""The table "From symptom to cause", whose words `read-log` uses too."""
 
 from refimpl.interop.logs import DATA
 

@@ -71,10 +71,11 @@ EXERCISES = (
         choices=("careful", "guess", "ramble"),
         why="What 'ramble' loses is shared out in proportion to the probabilities.",
         mistakes={
-            "Nothing in this update favours 'careful': its reward was never seen. "
-            "What is taken from 'ramble' goes where the policy already is.": "careful",
+            "Nothing in this update favours 'careful', because its reward was never "
+            "seen. The probability taken from 'ramble' goes to the answers that are "
+            "already likely.": "careful",
             "Its advantage is negative, so its own logit is pushed down.": "ramble",
-            "They do not share evenly: each gives way, or gains, by its own π.": "both",
+            "They do not share evenly: each gains in proportion to its π.": "both",
         },
     ),
     Exercise(
@@ -86,10 +87,10 @@ EXERCISES = (
         why="A constant times a score has mean 0, but R − b is now five to six times "
         "as large, and a variance grows with the square.",
         mistakes={
-            "The mean is right. Five is about how much larger the factors R − b have "
-            "become, and a variance grows with their square.": ("unchanged", 5),
-            "The mean is right, but each draw is now multiplied by about 2.3, and no "
-            "longer by something between −0.3 and 0.6. That is not the same noise.": (
+            "The mean is right. The factors R − b have become about five times as "
+            "large, and a variance grows with their square.": ("unchanged", 5),
+            "The mean is right, but each draw is now multiplied by about 2.3 instead "
+            "of a number between −0.3 and 0.6. The noise cannot be the same.": (
                 "unchanged",
                 1,
             ),
@@ -135,9 +136,8 @@ EXERCISES = (
                 "(logp - old_logp)": "(logp - old_logp).exp()",
                 "sum(-1).exp()": "sum(-1) / mask.sum(-1)",
             },
-            "That is the geometric mean (GSPO, chapter 05). It does not re-weigh.": {
-                ".exp()": ".div(mask.sum(-1)).exp()"
-            },
+            "That is the geometric mean (GSPO, chapter 05), which does not correct "
+            "the distribution.": {".exp()": ".div(mask.sum(-1)).exp()"},
             "You multiply padding in: mask the log-ratios before the sum.": {
                 " * mask": ""
             },
@@ -158,8 +158,8 @@ EXERCISES = (
             },
             "You clip each token's ratio, which PPO does. The exact weight has no "
             "clip.": {"(logp - old_logp)": "(logp - old_logp).clamp(-0.2, 0.2)"},
-            "You keep tokens up to the first hole only. A hole is left out, but what "
-            "stands behind it counts.": {"* mask": "* mask.cumprod(-1)"},
+            "You keep tokens only up to the first hole. Leave the hole out, but count "
+            "the tokens after it.": {"* mask": "* mask.cumprod(-1)"},
         },
     ),
     Exercise(
@@ -171,15 +171,15 @@ EXERCISES = (
         why="`backward` adds to the gradients that are there. They must be cleared in "
         "every step, so `zero_grad` belongs inside the loop.",
         mistakes={
-            "The reason is right: `backward` adds to what is there. But that is what "
-            "it is for. Which line ought to have emptied the gradients before?": (
+            "The reason is right: `backward` adds to the gradients that are there, as "
+            "it should. Which line ought to have cleared them first?": (
                 8,
                 "b",
             ),
-            "The reason is right, but the optimiser takes what it is given. Which line "
-            "ought to have emptied the gradients?": (10, "b"),
-            "Line 9 is right, and clipping comes before the step as it should. It "
-            "limits the norm of what is there. Why is so much there?": (9, "c"),
+            "The reason is right, but the optimiser takes what it is given. Which "
+            "line ought to have cleared the gradients?": (10, "b"),
+            "Line 9 is right, and clipping comes before the step, as it should. It "
+            "limits the norm of the gradients. Why are they so large?": (9, "c"),
             "Line 7 is right: on fresh data the ratio is 1, and A log π is enough.": (
                 7,
                 "d",
@@ -351,8 +351,8 @@ TYPED = (
             "Upside down: the data came from π_old, so π_old is below.": {
                 "logp - old_logp": "old_logp - logp"
             },
-            "You detached the ratio. It is the only place where log π stands, so "
-            "nothing is left to learn from.": {".exp()": ".exp().detach()"},
+            "You detached the ratio. It is the only place where log π appears, so no "
+            "gradient is left.": {".exp()": ".exp().detach()"},
             "The gradient is right, but the value is not: with a detached ratio before "
             "log π you wrote CISPO's form (chapter 07). Here the objective is r A.": {
                 ".exp()": ".exp().detach()",

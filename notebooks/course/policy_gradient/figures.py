@@ -30,7 +30,7 @@ LOOKS = {LEFT_OUT: (GREY, "-"), CORRECTED: (FREE[1], "--")}
 
 
 def logit_push(cases: dict, labels) -> Figure:
-    """Where one sampled token pushes every logit. `cases[title] = (gradient, token)`.
+    """Draw how a sampled token pushes the logits: `cases[title] = (gradient, token)`.
 
     The sampled token's bar is outlined.
     """
@@ -110,9 +110,9 @@ def baseline_explorer(
 
 
 def stale_estimators(distance, errors: dict, length, ess: dict) -> Figure:
-    """Exact: the error of three estimators, and what length does to a product.
+    """Draw the exact error of three estimators, and how length affects a product.
 
-    A colour is an estimator. At the right all is the product; a dash is a spread.
+    Colours are estimators. The right panel shows the product; dashes are spreads.
     """
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.6))
     styles = [(GREY, ":"), *list(WEIGHTS.values())[:2]]

@@ -86,9 +86,9 @@ _ZERO = torch.zeros(3)
 def _gae(rewards, values, mask, last, gamma, lam, *, after="last", **hole):
     """GAE with one thing done differently.
 
-    `after` is what V is behind a response's last token: "last", "zero", the "padding"
-    that stands there, or "own", the last token's value again. `hole` says what starts
-    anew at a hole in the mask: `value`, `sum`, or both.
+    `after` says what V is after a response's last token: "last", "zero", the "padding"
+    that follows, or "own", the last token's value again. `hole` says what is reset at a
+    hole in the mask: `value`, `sum`, or both.
     """
     result, following = torch.zeros_like(values), torch.zeros_like(last)
     behind = torch.zeros_like(last) if after == "zero" else last
@@ -195,18 +195,18 @@ TYPED = (
         ),
         mistakes={
             "Your version does not step over a hole in the mask. In the middle of a "
-            "row it takes 0 for the next value and the next advantage, as if the "
-            "answer ended there. Both belong to the next *response* token.": (
+            "row it uses 0 as the next value and the next advantage, as if the answer "
+            "ended there. Both should come from the next *response* token.": (
                 _ended(value=True, sum=True)
             ),
             "At a hole in the mask your sum starts anew. Hand the next *response* "
             "token's advantage on, as you do with its value.": _ended(sum=True),
             "At a hole in the mask your next value is 0. Hand the next *response* "
             "token's value on, as you do with its advantage.": _ended(value=True),
-            "What stands where the mask is 0 enters: padding and holes are no part of "
-            "the answer.": {"on = mask[:, t] > 0": "on = mask[:, t] >= 0"},
-            "Only your result is masked. What stands in padding and holes still "
-            "enters the advantages of the tokens before it.": {
+            "Your version uses values where the mask is 0: padding and holes are not "
+            "part of the answer.": {"on = mask[:, t] > 0": "on = mask[:, t] >= 0"},
+            "Only your result is masked. Values in padding and holes still enter the "
+            "advantages of earlier tokens.": {
                 "on = mask[:, t] > 0": "on = mask[:, t] >= 0",
                 "return advantages": "return advantages * mask",
             },
@@ -264,10 +264,9 @@ EXERCISES = (
         also=(_by_min, _gate_where),
         cases=(_gate_case(2.0, 0.2), _gate_case(0.5, 0.3)),
         mistakes={
-            "You close the gate wherever r is outside 1 ± ε. Then the corrections die "
-            "too: a good token below 1−ε and a bad one above 1+ε must come back.": (
-                lambda r, a, e: (~_outside(r, e)).float()
-            ),
+            "You close the gate wherever r is outside 1 ± ε. Then the corrections are "
+            "lost too: a good token below 1−ε and a bad one above 1+ε must be able to "
+            "come back.": (lambda r, a, e: (~_outside(r, e)).float()),
             "For a bad token you close the wrong side. Its gate closes *below* 1−ε, "
             "where it has fallen far enough.": (lambda r, a, e: (r <= 1 + e).float()),
             "The other way round: those are the corrections. The gate closes where the "
@@ -277,10 +276,13 @@ EXERCISES = (
             "That is where the clip *stops* the token. The gate is 1 minus this.": (
                 lambda r, a, e: 1 - _gate_where(r, a, e)
             ),
-            "That is the coefficient c = g r. The gate is what is left when r is "
-            "divided out.": lambda r, a, e: _gate_where(r, a, e) * r,
-            "That is the clipped objective. The gate is what its gradient leaves: 1 or "
-            "0.": lambda r, a, e: torch.minimum(r * a, r.clamp(1 - e, 1 + e) * a),
+            "That is the coefficient c = g r. Divide it by r.": lambda r, a, e: (
+                _gate_where(r, a, e) * r
+            ),
+            "That is the clipped objective. The gate says whether its gradient "
+            "passes: 1 or 0.": lambda r, a, e: torch.minimum(
+                r * a, r.clamp(1 - e, 1 + e) * a
+            ),
             "Your gate depends on the size of the advantage. Only its sign says which "
             "bound counts; the bound itself is on r.": (
                 lambda r, a, e: ((r - 1) * a <= e).float()
@@ -333,8 +335,8 @@ EXERCISES = (
             "last_value.": lambda *given: _gae(*given, after="own"),
             "A hole in the mask is taken for the answer's end. Step over it, as the "
             "chapter's gae does.": lambda *given: _gae(*given, value=True, sum=True),
-            "What stands where the mask is 0 enters: rewards and values are no part of "
-            "the answer there.": {"on = mask[:, t] > 0": "on = mask[:, t] >= 0"},
+            "Your version uses rewards and values where the mask is 0: they are not "
+            "part of the answer.": {"on = mask[:, t] > 0": "on = mask[:, t] >= 0"},
             "The sum decays by γλ, not by γ alone: λ has no effect in yours.": {
                 "gamma * lam": "gamma"
             },
@@ -353,9 +355,9 @@ EXERCISES = (
         "2.4",
         minutes=10,
         solution=(4, "b"),
-        why="The targets are *raw* + V. Whitened advantages have mean 0, whatever V "
-        "is. So nothing ties V to the reward: it may drift anywhere, and the clip and "
-        "the whitening hide it from the policy.",
+        why="The targets are *raw* + V. Whitened advantages have mean 0 for any V, so "
+        "nothing ties V to the reward: it may drift anywhere, and the clip and "
+        "the whitening hide this from the policy.",
         parts=("line", "reason"),
         choices=((1, 2, 3, 4, 5, 6, 7, 8, 9, 10), ("a", "b", "c", "d")),
         mistakes={
@@ -367,10 +369,10 @@ EXERCISES = (
             "it stays the same for all four passes.": (6, "a"),
             "Line 1 is right: the log-probs of the policy that sampled, detached, are "
             "constants during all updates.": (1, "a"),
-            "A value clip would hide the drift, not mend it. The error in line 9 is "
-            "right if its targets are. Are they?": (9, "c"),
-            "The line is the right one. But the size of the steps is not the trouble: "
-            "look at what the mean of these targets is.": (4, "c"),
+            "A value clip would hide the drift, not repair it. The error in line 9 is "
+            "right if its targets are right. Are they?": (9, "c"),
+            "That is the line. But the problem is not the size of the steps: what is "
+            "the mean of these targets?": (4, "c"),
             "Line 2 is right: the raw advantages, in units of reward.": (2, "b"),
             "Line 10 is right: half the squared error minus the objective is "
             "minimised. In tables, policy and critic share no parameters.": (10, "b"),

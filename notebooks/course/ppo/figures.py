@@ -39,7 +39,7 @@ MEASURES = {
     "skill": ("of these right,\nlast 3 rollouts", last_three("habit_accuracy/careful")),
     "largest": ("largest\n|r − 1|", lambda h: max(h["ratio/max_deviation"])),
 }
-"""What the chapter's tables say about a run: heading, and how to compute it."""
+"""Columns of the chapter's tables of runs: a heading, and how to compute it."""
 
 Runs = Mapping[str, Sequence[History]]
 
@@ -307,7 +307,7 @@ MENDED = {4: "targets = raw + V"}
 
 
 def find_the_bug(seeds: Sequence[int] = (0, 1, 2)) -> Figure:
-    """Print `LISTING` with line numbers, and run it beside the mended one."""
+    """Print `LISTING` with line numbers, and run it next to the corrected version."""
     lines = LISTING.splitlines()
     for number, line in enumerate(lines, 1):
         print(f"{number:>2}  {line}")

@@ -60,8 +60,8 @@ MISREADINGS = [
     Misreading(
         "ratio_is_bounded",
         "Clipping keeps the ratio within [1−ε, 1+ε].",
-        "It removes the reward for going further. Because other tokens share the "
-        "parameters, and because of momentum, the ratio moves on all the same.",
+        "It only removes the reward for going further. The ratio still moves on, "
+        "because other tokens share the parameters and because of momentum.",
         ratios_if_clipping_bounded_them,
         ratios_after_updates,
     ),

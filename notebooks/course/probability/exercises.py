@@ -65,7 +65,7 @@ TYPED = (
                     "moved.abs() <= delta"
                 )
             },
-            "The two sides are exchanged: a good token is dropped when it has risen.": {
+            "You exchanged the two sides: a good token is dropped when it has risen.": {
                 "A > 0": "A < 0"
             },
             "That keeps what has moved too far, and drops the rest.": {
@@ -97,12 +97,12 @@ EXERCISES = (
         "16.1",
         minutes=5,
         solution=0.0,
-        why="0.7 lies outside (0.8, 1.2), and GLM-5 does not ask in which direction "
+        why="0.7 lies outside (0.8, 1.2), and GLM-5 ignores the direction in which "
         "the token moves. GRPO and DPPO keep a good token that has become rarer.",
         choices=(0.7, 0.8, 1.0, 0.0),
         mistakes={
-            "That is what GRPO and DPPO give it: it comes back. Does GLM-5 ask in "
-            "which direction a token moves?": 0.7,
+            "GRPO and DPPO keep it, because it comes back. Does GLM-5 look at the "
+            "direction in which a token moves?": 0.7,
             "GLM-5 does not hold the ratio at its bound: outside, f is 0.": 0.8,
             "That is the gradient at r = 1.": 1.0,
         },
@@ -117,8 +117,9 @@ EXERCISES = (
         choices=("5 %", "half", "nearly all"),
         mistakes={
             "That would be so if the mask dropped tokens at random.": "5 %",
-            "More. Which other token of an answer has room to gain a tenth?": "half",
-            "A number, or another word? Answer with one of the three.": "all",
+            "It is more than that. Which other token of an answer has room to gain a "
+            "tenth?": "half",
+            "Answer with one of the three words.": "all",
         },
     ),
     Exercise(
@@ -128,7 +129,7 @@ EXERCISES = (
         why="The gradient vanishes where Â = τ z, at z = Â/τ = −1/0.5.",
         mistakes={
             "That is where the line of Â = +1 crosses 0.": 2.0,
-            "There z is 0, and the coefficient is Â itself.": 0.0,
+            "At that point z is 0, and the coefficient is Â itself.": 0.0,
             "Â/τ, and τ is 0.5.": -1.0,
             "You multiplied by τ. The two terms are equal where Â = τ z.": -0.5,
         },

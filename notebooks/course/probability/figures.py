@@ -173,7 +173,7 @@ def episode(
     pairs: Mapping[int, Sequence[float]],
     title: str,
 ) -> Figure:
-    """Claim 17: reward by rollout for each threshold, and what each pair says."""
+    """Claim 17: reward by rollout for each threshold, and each pair's difference."""
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.7), width_ratios=(1.5, 1))
     left, right = axes
     for (label, runs), (colour, dash) in zip(reward.items(), looks_of(reward)):
@@ -215,7 +215,7 @@ def pulls(tau: float, title: str) -> Figure:
 
 
 def coefficient(name: str, z: Tensor, advantage: float, **given: float) -> Tensor:
-    """What stands before ∇log π of answers of one token, also where Â is 0."""
+    """Return the coefficient of ∇log π for one-token answers, also where Â is 0."""
     old = torch.full_like(z, -4.0)[:, None]
     logp, one = (old + z[:, None]).requires_grad_(), torch.ones_like(old)
     advantages = torch.full_like(z, advantage)

@@ -112,8 +112,8 @@ MISREADINGS = [
     Misreading(
         "mask_share_is_gradient_share",
         "The mask drops 2 % of the tokens, so it takes 2 % of the gradient.",
-        "It drops those that move, and those are where the gradient goes. Weigh the "
-        "dropped tokens by their push, and look at which they are.",
+        "It drops the tokens that move, which carry most of the gradient. Weight the "
+        "dropped tokens by their push, and look at which ones they are.",
         share_of_tokens,
         share_of_push,
     ),
@@ -128,7 +128,8 @@ MISREADINGS = [
     Misreading(
         "dppo_kl_drops_what_is_far",
         "DPPO drops every token whose divergence is above δ.",
-        "Only one that moves on. A token that comes back is kept, however far away.",
+        "It drops only tokens that move on. A token that comes back is kept, however "
+        "far away it is.",
         far_tokens_dropped,
         tokens_moving_on_dropped,
     ),
@@ -143,7 +144,8 @@ MISREADINGS = [
     Misreading(
         "glm5_holds_the_ratio",
         "Outside the interval GLM-5's ratio is held at the bound, as CISPO's is.",
-        "It is 0 there: the token is dropped, whatever the sign of Â.",
+        "The ratio is set to 0 there: the token is dropped regardless of the sign of "
+        "Â.",
         ratio_held,
         tokens_outside_dropped,
     ),
@@ -158,16 +160,16 @@ MISREADINGS = [
     Misreading(
         "dro_weighs_by_the_ratio",
         "DRO is the unclipped ratio with a quadratic penalty.",
-        "There is no ratio: log π is weighed by Â alone, so stale tokens are not "
-        "corrected, and the penalty is all that holds the policy.",
+        "There is no ratio: log π is weighted by Â alone, so stale tokens are not "
+        "corrected, and only the penalty holds the policy back.",
         ratio_and_leash,
         log_prob_and_leash,
     ),
     Misreading(
         "kimi_clips_as_ppo",
         "K2.5's clip is PPO's with wide bounds.",
-        "PPO's min keeps what comes back. K2.5 takes the reward's gradient on both "
-        "sides, whatever the sign, and leaves the way back to the penalty.",
+        "PPO's min keeps what comes back. K2.5 removes the reward's gradient on both "
+        "sides for both signs, and leaves it to the penalty to bring the token back.",
         band_of_ppo,
         band_of_kimi,
     ),

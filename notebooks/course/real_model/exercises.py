@@ -131,7 +131,7 @@ EXERCISES = (
             "the problems can never be solved.": 0.66,
             "That is the other half alone. What do the groups that are never right "
             "add?": 0.9,
-            "That is the share of dead groups; asked is how many teach.": 0.55,
+            "That is the share of dead groups; the question asks how many teach.": 0.55,
             "That is the accuracy, to two decimals: the same for both models.": 0.13,
             "That is the accuracy of both models, cut to two decimals.": 0.12,
             "That is the share of problems that it can solve at all. A group of such a "
@@ -142,7 +142,7 @@ EXERCISES = (
         "13.3",
         minutes=5,
         solution="fewer",
-        why="Any number is rewarded, so nothing holds the answer to the sum.",
+        why="Any number is rewarded, so nothing ties the answer to the sum.",
         choices=("nearly all", "as many", "fewer", "none"),
         mistakes={
             "The reward is as high as that, but which part of it checks the sum?": (
@@ -165,7 +165,7 @@ EXERCISES = (
             "the sampler renormalised.": 0.0,
             "That is the bound: at least top_p is kept. How much is kept here?": 0.1,
             "The token that reaches 0.9 stays: three tokens are kept.": 0.2,
-            "That is the ratio; asked is how far it is from 1.": 0.95,
+            "That is the ratio; the question asks how far it is from 1.": 0.95,
             "That is π_old over π_θ, two decimals: the ratio stands the other way "
             "round.": 0.053,
             "That would be a ratio of 0 or of 2; a drawn token's is at least 0.9.": 1.0,

@@ -67,7 +67,7 @@ MISREADINGS = [
         "real_pass_with_replacement",
         "c of n answers are right, so pass@k is 1 − (1 − c/n)^k.",
         "c/n is an estimate, and a concave function of it is too low on average. "
-        "Drawing k of the n without putting back is unbiased.",
+        "Drawing k of the n without replacement is unbiased.",
         pass_with_replacement,
         pass_without_replacement,
     ),

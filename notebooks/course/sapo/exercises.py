@@ -25,7 +25,7 @@ def _sapo(r, tau):
 
 
 def _by_where(logp, old_logp, advantages, mask, tau_pos=1.0, tau_neg=1.05):
-    """Of two numbers `torch.where` makes float32."""
+    """`torch.where` makes float32 of two numbers."""
     A, r = advantages[:, None], (logp - old_logp).exp()
     each = _sapo(r, torch.where(A > 0, tau_pos, tau_neg)) * A * mask
     return -(each.sum(1) / mask.sum(1)).mean()
@@ -152,7 +152,8 @@ EXERCISES = (
         "10.2",
         minutes=5,
         solution=4,
-        why="The gate depends on |r − 1| and τ alone: all four tokens have the same.",
+        why="The gate depends only on |r − 1| and τ, so all four tokens have the same "
+        "gate.",
         choices=(0, 1, 2, 4),
         mistakes={
             "At a distance of 0.4 the gate is far beyond its half-width, 0.2.": 0,
@@ -179,20 +180,18 @@ EXERCISES = (
         also=(_by_sigmoid,),
         cases=((0.2, 0.1), (0.5, 0.9), (0.2, 0.5), (1.763, 0.5)),
         mistakes={
-            "That keeps one half whatever `left` is; it enters under the arcosh.": {
+            "That keeps one half for any `left`; it belongs under the arcosh.": {
                 "1 / math.sqrt(left)": "math.sqrt(2)"
             },
-            "1.763 is 2 arcosh √2, which keeps one half, whatever `left` is. What "
-            "stands instead of √2 for another share?": (
-                lambda width, left: 1.763 / width
-            ),
+            "1.763 is 2 arcosh √2, which keeps one half for any `left`. What replaces "
+            "√2 for another share?": (lambda width, left: 1.763 / width),
             "You left out the ½ inside: the gate is sech²(τ(r−1)/2).": {
                 "2 * math": "math"
             },
             "That is where sech is `left`; the gate is its square.": {
                 "math.sqrt(left)": "left"
             },
-            "`left` is what the gate keeps; you solved for what it takes.": {
+            "`left` is what the gate keeps; you solved for what it removes.": {
                 "sqrt(left)": "sqrt(1 - left)"
             },
             "Divide by the width: a narrower gate has a larger τ.": {

@@ -1,8 +1,9 @@
 """SAPO's gate in the reader's hand: what it does to a stale rollout, and to a policy.
 
 The dots are tokens of `stale.load()` after k updates, each at its ratio, at a random
-height between 0 and 1: so the part of them that lies under the gate's curve is the part
-of their push that passes. What is above is pale. A button trains with the gate.
+height between 0 and 1: so the part of the dots under the gate's curve is the part of
+their push that passes. Dots above it are pale. Two bars count the push that the gate
+keeps of the tokens that moved on and of those that came back; a button trains with it.
 """
 
 import functools
@@ -15,7 +16,6 @@ import ipywidgets as widgets
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from matplotlib.colors import to_rgb
 from torch import Tensor
 
 from course.kit import claims, explorer, stakes, stale
@@ -34,8 +34,7 @@ LIMIT = 3.0  # ratios beyond are drawn at the edge
 EDGES = torch.tensor([0.7999, 0.8, 0.9999, 1.2, 1.2001])
 GRID = torch.cat([torch.linspace(0.005, LIMIT + 0.08, 400), EDGES])
 GRID = GRID.sort().values.double()
-CUT, FAINT, QUIET = "#C9CDD1", "#E6E8EA", "#6B747C"
-SHADES = 8
+FAINT, QUIET = "#E6E8EA", "#6B747C"
 SIZES = {0.03: 2.8, 0.06: 4.2, math.inf: 6.0}
 """Up to which push a token's dot is so wide, in points."""
 MINE = LOOKS["yours"][0]
@@ -67,7 +66,7 @@ class Gate:
 
     @property
     def look(self) -> tuple[str, Dash]:
-        """The one it has in the other figures, if it is in them."""
+        """Its look in the other figures, if it appears there."""
         return LOOKS[self.known or "yours"]
 
     @property
@@ -193,13 +192,6 @@ def finding(gate: Gate, shares: Sequence[float]) -> str:
         return f"{gate}: before the first update no token has moved"
     on, back = map(percent, shares)
     return f"{gate} keeps {on} moving on, {back} coming back"
-
-
-def colours(sign: int, g: Tensor) -> Tensor:
-    """From grey, where nothing passes, to the sign's colour: RGBA of every token."""
-    from_, to = (torch.tensor(to_rgb(c)) for c in (CUT, GOOD if sign > 0 else BAD))
-    shade = (g.clamp(0, 1) * SHADES).round()[:, None] / SHADES
-    return torch.lerp(from_.double(), to.double(), shade)
 
 
 class Picture:
@@ -412,7 +404,7 @@ class Play(explorer.Explorer):
                 ("almost nothing", "about a third", "almost all of it"),
                 "about a third",
                 "Its gate depends on how far a ratio is from 1, not on the direction. "
-                "What moved on has gone a little further here.",
+                "The tokens that moved on have gone a little further here.",
             ),
         )
         self.controls["gate"].observe(lambda _: self.locked(False), names="value")

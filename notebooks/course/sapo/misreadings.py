@@ -50,7 +50,8 @@ MISREADINGS = [
         "sapo_taus_exchanged",
         "τ_neg < τ_pos: bad tokens get the gentler gate.",
         "τ_neg > τ_pos: 1.05 against 1.0, so the gate of bad tokens is the narrower "
-        "one. The paper's reason: pushing a token down lifts all others, unintended.",
+        "one. The paper's reason is that pushing a token down lifts all others, which "
+        "is not intended.",
         sapo_with_the_gates_exchanged,
         sapo,
     ),

@@ -84,7 +84,8 @@ EXERCISES = (
         "14.1",
         minutes=5,
         solution=10,
-        why="1/16 in front of each token of the second rank, 1/160 of the first.",
+        why="Each token of the second rank is multiplied by 1/16, each of the first "
+        "by 1/160.",
         mistakes={
             "That is a token of the first rank, as one of the second counts it.": 0.1,
             "That holds if both divide by the same number.": 1,
@@ -96,8 +97,8 @@ EXERCISES = (
         minutes=5,
         solution=8,
         why="A rollout lasts for 16 micro-steps, and 4 of them make one optimiser "
-        "step. Two passes: 2 · 16 / 4. The batch of a device and the number of "
-        "processes do not matter.",
+        "step, so two passes take 2 · 16 / 4. The batch per device and the number "
+        "of processes do not matter.",
         mistakes={
             "Those are the passes over a rollout. How many optimiser steps does one "
             "take?": 2,
@@ -110,8 +111,8 @@ EXERCISES = (
         "14.3",
         minutes=5,
         solution=12,
-        why="512 / 128 mini-batches, both counted in prompts, three times. `rollout.n` "
-        "does not matter, and a micro-batch is not an update.",
+        why="There are 512 / 128 mini-batches, both counted in prompts, and three "
+        "epochs. `rollout.n` does not matter, and a micro-batch is not an update.",
         mistakes={
             "Those are the epochs. How many mini-batches are in one?": 3,
             "That is one epoch. There are three.": 4,
@@ -148,8 +149,8 @@ EXERCISES = (
             "That fades on one side only.": _ported(
                 {".abs() / 0.5).clamp(min=0)": " / 0.5).clamp(0, 1)"}
             ),
-            "That is the mean over answers of their means; the mean over tokens was "
-            "asked.": _ported(
+            "That averages each answer first; the question asks for the mean over "
+            "tokens.": _ported(
                 {"-(": "-((", ".sum()": ".sum(1)", "mask.sum(1)": "mask.sum(1)).mean()"}
             ),
             "You divide by the padding as well.": _ported(
@@ -164,8 +165,9 @@ EXERCISES = (
         solution=(4, "b"),
         parts=("line", "reason"),
         choices=(tuple(range(1, 11)), ("a", "b", "c", "d")),
-        why="Both ranks sample the same prompts with the same seed, so the second half "
-        "of every group is a copy of the first. `seed=(step, rank)` mends it.",
+        why="Both ranks sample the same prompts with the same seed, so the second "
+        "half of every group is a copy of the first. `seed=(step, rank)` repairs "
+        "it.",
         mistakes={
             "The line is right. Look at what both ranks hand to `sample`.": (4, "a"),
             "Here the ranks share every group, so they need the same prompts.": (
@@ -183,12 +185,12 @@ EXERCISES = (
         "14.6",
         minutes=5,
         solution=0.3,
-        why="From 0.44 to 0.74. The interval of the mean gain, 0.17 to 0.44, says how "
-        "little five warm starts can tell about its size.",
+        why="The accuracy rises from 0.44 to 0.74. The interval of the mean gain, "
+        "0.17 to 0.44, shows how little five warm starts can tell about its size.",
         mistakes={
             "That is the median with weights. How much is it without them?": 0.7,
             "That is the median without weights.": 0.4,
-            "That is GSPO's: its lines lie on each other.": 0.0,
+            "That is GSPO's gain, whose two lines coincide.": 0.0,
             "That is SAPO's, in the last panel.": 0.1,
             "That is what is still lost with weights, or CISPO's gain.": 0.2,
             "That is what is lost without weights, against a sampler on time.": 0.5,

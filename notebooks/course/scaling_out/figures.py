@@ -22,7 +22,7 @@ SAMPLER, LEARNER = 1.5, 1.0
 
 
 def parts(title: str, rollouts: int = 4) -> Figure:
-    """Sampler and learner over time, waiting for each other, and not waiting."""
+    """Draw sampler and learner over time, waiting for each other and not waiting."""
     figure, axis = draw.canvas(8, 3.7)
     unit, left = 0.6, 1.35
 
@@ -55,7 +55,7 @@ def _sub(n: int) -> str:
 
 
 def ranks(lengths: Sequence[Sequence[int]], title: str) -> Figure:
-    """How often each answer's token counts, with its rank's divisor and the batch's."""
+    """Draw each token's weight with its rank's divisor and with the batch's."""
     total = sum(map(sum, lengths))
     figure, axes = draw.panel_grid(2, (8, 3.2), sharey=True)
     names = ("each rank divides by its own", "all divide by the whole batch's")
@@ -175,6 +175,6 @@ def newer_explorer() -> explorer.Explorer:
             "A good token had probability 0.02. Which bound stops it first?",
             ("GRPO's", "DPPO's"),
             "GRPO's",
-            "A ratio of 1.2 is reached at 0.024; DPPO waits until 0.22.",
+            "The ratio reaches 1.2 at 0.024, but DPPO waits until 0.22.",
         ),
     )

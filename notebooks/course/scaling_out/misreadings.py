@@ -102,8 +102,10 @@ MISREADINGS = [
     ),
     Misreading(
         "scale_corrected_twice",
-        "The sampler is old: take its log-probs for old_logp, and weigh the tokens.",
-        "Either is a correction. With both, a token's factor holds π_old / μ twice.",
+        "The sampler is old, so use its log-probs as old_logp and also weight the "
+        "tokens.",
+        "Either one is a correction. With both, a token's factor contains π_old / μ "
+        "twice.",
         both_corrections,
         one_correction,
     ),
@@ -117,7 +119,8 @@ MISREADINGS = [
     Misreading(
         "luspo_divides_by_length",
         "Length-unbiased means: LUSPO divides an answer's term by its length.",
-        "It multiplies. The gradient of a geometric mean is divided already.",
+        "LUSPO multiplies by it, because the gradient of a geometric mean is already "
+        "divided by the length.",
         over_length,
         times_length,
     ),

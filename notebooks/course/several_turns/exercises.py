@@ -36,9 +36,8 @@ TYPED = (
         mistakes={
             "Compare only turns that began in the same state. You took the mean over "
             "all.": lambda returns, states: returns - returns.mean(),
-            "A turn whose state nobody else saw has nothing to be compared with: 0.": {
-                "torch.zeros_like(returns)": "returns.clone()"
-            },
+            "A turn whose state nobody else saw has nothing to be compared with, so "
+            "its advantage is 0.": {"torch.zeros_like(returns)": "returns.clone()"},
             "The mean includes the turn itself. You left it out.": {
                 ".mean()\n": (
                     ".mean()\n            A[same] *= same.sum() / (same.sum() - 1)\n"
@@ -79,13 +78,13 @@ EXERCISES = (
         "18.2",
         minutes=5,
         solution=4.0,
-        why="0.6 / (0.3 · 0.5). The policy has not moved at all, and the ratio says "
-        "that it has.",
+        why="It is 0.6 / (0.3 · 0.5). The policy has not moved at all, but the ratio "
+        "claims that it has.",
         also=(4,),
         mistakes={
-            "That would be so if the tokens were the same.": 1.0,
+            "That would be true if the tokens were the same.": 1.0,
             "That is the quotient with one of the two sampled tokens alone.": 2.0,
-            "It is the other way round: now divided by then.": 0.25,
+            "The other way round: divide the new probability by the old one.": 0.25,
             "That is the difference of the logarithms; take exp.": 1.386,
         },
     ),
@@ -93,13 +92,14 @@ EXERCISES = (
         "18.3",
         minutes=5,
         solution="mean per response",
-        why="There a response's own tokens share one weight. Tool tokens in the length "
-        "take a part of it away. Under the token mean all tokens get lighter alike.",
+        why="In that mean a response's own tokens share one weight, and tool tokens "
+        "in the length take part of it away. Under the token mean all tokens "
+        "become equally lighter.",
         choices=("mean per response", "token mean", "both alike"),
         mistakes={
-            "There every token of the batch gets lighter, those of the other answer as "
-            "well. Compare the two answers with each other.": "token mean",
-            "Compare the bars of one answer with those of the other.": "both alike",
+            "In that mean every token of the batch becomes lighter, including those "
+            "of the other answer. Compare the two answers.": "token mean",
+            "Compare one answer's bars with the other's.": "both alike",
             "A number, or other words? Answer with one of the three.": "neither",
         },
     ),
@@ -119,7 +119,7 @@ EXERCISES = (
                 9,
                 "c",
             ),
-            "That is the line. Nothing is divided there: look at what the mask is "
+            "That is the line, but it divides nothing: look at what the mask is "
             "multiplied with.": (4, "c"),
             "The reward belongs to the trajectory, and all its turns get it: line 6 is "
             "right.": (6, "d"),

@@ -47,7 +47,7 @@ def ratio_after_encoding_again(logp, logp_again):
 
 
 def ratio_of_kept_ids(logp, logp_again):
-    """The tokens are those that were sampled: nothing has moved yet."""
+    """The tokens are those that were sampled, so nothing has moved yet."""
     return (logp.sum() - logp.sum()).exp()
 
 
@@ -55,23 +55,24 @@ MISREADINGS = (
     Misreading(
         "turns_count_the_span",
         "|o| is the length of the response, tool output included.",
-        "|o| counts what the policy wrote. With the tool's tokens in it, a response "
-        "that calls a tool has lighter tokens of its own.",
+        "|o| counts what the policy wrote. If it includes the tool's tokens, the own "
+        "tokens of a response that calls a tool weigh less.",
         mean_over_the_span,
         mean_over_own_tokens,
     ),
     Misreading(
         "turns_reward_on_the_observation",
         "The reward stands on the last token of the response.",
-        "On the last one that the policy wrote. On an observation GAE never meets it, "
-        "and a rewarded answer is pushed down.",
+        "It stands on the last token that the policy wrote. On an observation GAE "
+        "never reaches it, and a rewarded answer is pushed down.",
         reward_on_the_last_token,
         reward_on_the_last_own_token,
     ),
     Misreading(
         "turns_encoded_again",
-        "Decode the talk so far and encode it again for the next turn.",
-        "The same text may get other tokens, which nobody sampled. Keep the ids.",
+        "Decode the conversation so far and encode it again for the next turn.",
+        "The same text may be split into other tokens, which nobody sampled. Keep the "
+        "ids.",
         ratio_after_encoding_again,
         ratio_of_kept_ids,
     ),

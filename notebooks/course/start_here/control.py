@@ -21,15 +21,15 @@ WORLD = Arithmetic()
 LONGER = replace(WORLD, min_terms=6, max_terms=8)
 """Sums with more terms than any demonstration or rollout has had."""
 UPDATES, BATCH = 160, 32
-"""Of every learner; GRPO with its defaults needs 40 rollouts for as many updates."""
+"""Updates of every learner; GRPO with its defaults needs 40 rollouts for these."""
 LEARNING_RATE = 5e-4
-"""Of SFT; the warm start learned its habits at this rate."""
+"""Learning rate of SFT; the warm start learned its habits at this rate."""
 
 
 def five_rollouts(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, reward: Callable
 ) -> float | None:
-    """The accuracy after five rollouts of GRPO; None if nothing was rewarded."""
+    """Return the accuracy after five rollouts of GRPO; None if nothing was rewarded."""
     given = {"model": model, "tokenizer": tokenizer, "reward": reward}
     config = TrainConfig(rollouts=5)
     with warnings.catch_warnings(action="ignore"):  # "no answer is right"

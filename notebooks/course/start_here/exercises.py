@@ -42,12 +42,12 @@ EXERCISES = (
         "0.1",
         minutes=5,
         solution=4,
-        why="Five terms need four steps, so a careful answer is paid four sixths at "
-        "most. A ramble may take six steps, and is paid in full.",
+        why="Five terms need four steps, so a careful answer earns at most four "
+        "sixths. A ramble can take six steps and earn the full reward.",
         mistakes={
-            "Five terms need one step less: the first step adds two of them.": 5,
-            "Six steps are paid in full, but a sum has five terms at most. How many "
-            "steps does it take to add them?": 6,
+            "Five terms need only four steps: the first step adds two of them.": 5,
+            "Six steps earn the full reward, but a sum has at most five terms. How "
+            "many steps does it take to add them?": 6,
             "That is a sum of four terms. The longest sums have five.": 3,
         },
     ),
@@ -57,12 +57,10 @@ EXERCISES = (
         solution="no more than before",
         choices=("nearly all", "about half", "no more than before"),
         mistakes={
-            "It has to give the sum at once, without a step. Nothing that it is shown "
-            "says how. What else can bring the loss down?": "nearly all",
-            "A model of this size cannot add five numbers at once, and other sums "
-            "than these do not help it. What can it do with 128 fixed ones?": (
-                "about half"
-            ),
+            "It has to give the sum at once, without any steps, and no demonstration "
+            "shows how. What else can bring the loss down?": "nearly all",
+            "A model of this size cannot add five numbers at once, and it never sees "
+            "any other sums. What can it do with these 128?": ("about half"),
             "Not quite none: a guess is often near the sum, and sometimes hits it.": (
                 "none"
             ),
@@ -116,7 +114,7 @@ EXERCISES = (
         mistakes={
             "The reason is right, but rows of unequal length must be padded. Which "
             "line decides what the loss makes of the padding?": (4, "a"),
-            "The reason is right, and the loss is computed in line 7, but it takes the "
+            "The reason is right, and line 7 computes the loss, but it takes the "
             "labels as they are. Which line makes them?": (7, "a"),
             "The reason is right, but line 5 marks the prompt, and marks it rightly. "
             "Which line forgets the other tokens that nobody wrote?": (5, "a"),
@@ -157,24 +155,23 @@ TYPED = (
         ),
         also=(_by_count, _by_partition),
         mistakes={
-            "`in` pays for listing every number: '#1#12' and '#112' contain 12 too.": (
-                lambda response, answer: str(answer) in response
-            ),
+            "`in` rewards answers that list every number: '#1#12' and '#112' contain "
+            "12 too.": (lambda response, answer: str(answer) in response),
             "Comparing the end alone accepts '12' without '#', and '#112'.": (
                 lambda response, answer: response.endswith(str(answer))
             ),
             "'#' + answer at the end still accepts '#1#12': count the '#'.": (
                 lambda response, answer: response.endswith(f"#{answer}")
             ),
-            "You refuse an answer that shows its steps before the '#'.": (
+            "Your verifier rejects an answer that shows its steps before the '#'.": (
                 lambda response, answer: response == f"#{answer}"
             ),
-            "int() forgives: '#012' is not how 12 is written.": {
+            "int() is too lenient: it accepts '#012', which is not 12 as written.": {
                 "parts[1] == str(answer)": (
                     "parts[1].isdigit() and int(parts[1]) == answer"
                 )
             },
-            "strip() forgives: '#12 ' ends in a space, and nothing may follow.": {
+            "strip() is too lenient: '#12 ' ends in a space, and nothing may follow.": {
                 "parts[1] ==": "parts[1].strip() =="
             },
         },

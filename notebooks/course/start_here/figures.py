@@ -112,14 +112,14 @@ def _tokens(axis, heights, y=0.0, x=0.0, ghosts=(), **look) -> None:
 
 
 def _pushed(axis) -> None:
-    """A paid response goes up, an unpaid one down."""
+    """A rewarded response goes up, an unrewarded one down."""
     for y, ink, start, end in ((0.6, GOOD, 0.55, 0.95), (0.1, BAD, 0.4, 0.0)):
         _tokens(axis, [0.22] * 5, y, color=ink)
         _arrow(axis, (0.86, start), (0.86, end), colour=ink, width=2.4)
 
 
 def _gate(name: str, ghost: str = ""):
-    """What a token with Â > 0 counts, c = g r, on log axes; the ghost is a parent's."""
+    """Draw the coefficient c = g r for Â > 0 on log axes; the ghost is the parent's."""
 
     def picture(axis) -> None:
         ratios = torch.logspace(-2, 3, 400, base=2)
@@ -188,7 +188,7 @@ def _taller(axis) -> None:
 
 
 RATIOS = (0.5, 1.2, 0.3, 2.8, 0.7)
-"""Of one response's tokens: one has run away."""
+"""Draw the tokens of one response, one of which has run away."""
 
 
 def _geometric(axis) -> None:
@@ -257,7 +257,7 @@ def _key(axis, x: float, y: float) -> None:
 
 
 def training_step() -> Figure:
-    """One training step: what is made of what, its shape, and its name in the code."""
+    """Draw one training step: its parts, their shapes, and their names in the code."""
     figure, axis = draw.canvas(8.2, 5.9)
     title = "One rollout is collected, then used for $K$ updates"
     figure.suptitle(title, x=0.008, y=5.85 / 5.9, ha="left", va="top")

@@ -3,9 +3,9 @@
 How fast is it? The sampler with few and many rows, GRPO in float32, by TRL's trainer,
 and in bfloat16, a mixture of experts with its routing replayed, and SmolLM2 with a
 LoRA; some also with `transformers`' own decode step or experts, which this folder
-replaces. Every algorithm makes two rollouts. Does it learn? `small` is trained from its
-warm start to an accuracy. All of it takes ten minutes at most and needs no network.
-Whether it is right, the tests of `pytest -m gpu` say.
+replaces. Does it learn? `small` is trained from its warm start to an accuracy. All of
+it takes ten minutes at most and needs no network. Whether it is right, for every
+method, the tests of `pytest -m gpu` say.
 """
 
 import importlib.util
@@ -13,6 +13,7 @@ import itertools
 import json
 import math
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -22,24 +23,19 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
+from tabulate import tabulate
 
 from experiments import bench, real
 from experiments.bench import GOAL, show
 from experiments.gpu import captured, experts
 from experiments.store import provenance
 from refimpl import sampling, sft
-from refimpl.algorithms import ALGORITHMS
 from refimpl.checkpoint import write
 from refimpl.cli import check_output
 from refimpl.config import TrainConfig
 from refimpl.evaluation import evaluate
 from refimpl.loop import collect, updates
-from refimpl.models import (
-    Preset,
-    build,
-    one_thread,
-    pick_device,
-)
+from refimpl.models import Preset, build, one_thread, pick_device
 from refimpl.moe import is_moe
 from refimpl.options import prepare
 from refimpl.pretrained import fast
@@ -143,11 +139,6 @@ def on_arithmetic(
     return training(here, name, untrained(preset, cast), Arithmetic())
 
 
-def brief(here: Here, name: str, preset: str) -> dict:
-    """Make two rollouts, and time the second."""
-    return on_arithmetic(here._replace(repeats=1), name, preset)
-
-
 def by_trl(here: Here) -> dict:
     """Time TRL's GRPOTrainer with the same model, problems, reward and settings."""
     if importlib.util.find_spec("trl") is None:
@@ -156,8 +147,7 @@ def by_trl(here: Here) -> dict:
 
     config = replace(here.config, rollouts=1 + here.repeats)
     given = (*untrained(here.dense), Arithmetic(), config, odd_characters)
-    seconds, _ = compare_trl.by_trl(*given)
-    return {"seconds per rollout": statistics.median(seconds)}
+    return {"seconds per rollout": statistics.median(compare_trl.by_trl(*given))}
 
 
 def smollm2(here: Here) -> dict:
@@ -232,18 +222,12 @@ def parts(here: Here) -> dict[str, Callable]:
         for name, part in stepping.items()
         for step, readers in steps.items()
     }
-    every |= {
+    return every | {
         "GRPO by TRL": by_trl,
         "GRPO, bfloat16": partial(grpo, dtype="bfloat16"),
         "RSPO, R3, bfloat16": rspo,
         "RSPO, R3, bfloat16, transformers' experts": partial(rspo, cast=False),
         f"GRPO to {GOAL:.2f}": to_goal,
-    }
-    return every | {
-        f"{name}, {preset}": partial(brief, name=name, preset=preset)
-        for preset in (here.dense, here.moe)
-        for name in ALGORITHMS
-        if preset == here.moe or name != "rspo"  # RSPO needs routers
     }
 
 
@@ -271,13 +255,14 @@ def figures_of(part: Callable, here: Here) -> dict:
 @guarded
 def gpu_check(
     device: str = "cuda", out: Path = Path("gpu_check.json"), tiny: bool = False
-) -> dict:
-    """Print each figure as it is measured, and write all of them to `out`.
+) -> int:
+    """Measure what can only be seen on a GPU, within ten minutes.
 
-    `out` is written after each part, so that a crash loses only the current one. If a
-    part raises, its error is recorded. `tiny` tries the parts with the tiny presets.
-    Raises `UserError` before any work if there is no such device, if it is the CPU
-    without `tiny`, or if `out` cannot be written.
+    Each figure is printed as it is measured, and `out` is written after each part, so
+    that a crash loses only the current one. Returns 1 if a part could not be measured.
+
+    Args:
+        tiny: try its parts with the tiny presets, as --device cpu --tiny.
     """
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(
@@ -310,18 +295,17 @@ def gpu_check(
         figures["machine"]["seconds in all"] = seconds
         write(out, json.dumps(figures, indent=2, ensure_ascii=False) + "\n")
     print(f"\n{table(figures)}\n{seconds} seconds in all; wrote {out}")
-    return figures
+    failed = [name for name, part in figures.items() if "error" in part]
+    if failed:
+        print(f"these could not be measured: {'; '.join(failed)}", file=sys.stderr)
+    return int(bool(failed))
 
 
 def table(figures: Mapping[str, Mapping]) -> str:
     """One row per timed part. An unknown figure is shown as –."""
-    lines = [f"{'':42}" + "".join(f"{name:>16}" for name in COLUMNS.values())]
-    for name, part in figures.items():
-        if "seconds per rollout" in part:
-            cells = [part.get(column) for column in COLUMNS]
-            shown = (f"{'–' if x is None else f'{x:,.4g}':>16}" for x in cells)
-            lines.append(f"{name:42}" + "".join(shown))
-    return "\n".join(lines)
+    timed = {n: part for n, part in figures.items() if "seconds per rollout" in part}
+    rows = [[name, *map(part.get, COLUMNS)] for name, part in timed.items()]
+    return tabulate(rows, ["", *COLUMNS.values()], floatfmt=",.4g", missingval="–")
 
 
 def machine(device: str) -> dict[str, Any]:

@@ -23,11 +23,14 @@ went from 0.43 to 10 s when its threads had to wait for another job's.
 """
 
 import itertools
+import math
+import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -38,7 +41,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from experiments import bench
 from experiments.gpu import captured
-from refimpl import TrainConfig, evaluate, seeds, train
+from refimpl import TrainConfig, seeds, train
 from refimpl.loop import MAX_GRAD_NORM
 from refimpl.models import frozen_copy, one_thread
 from refimpl.pretrained import logprobs
@@ -70,28 +73,23 @@ class Clock(TrainerCallback):
     """Record the time at the end of each optimiser step."""
 
     def __init__(self):
-        self.times = [time.perf_counter()]
+        self.times: list[float] = []
 
     def on_step_end(self, *_, **__):
         self.times.append(time.perf_counter())
 
-    def per_rollout(self, updates: int) -> list[float]:
-        """Seconds of each rollout but the first, which includes set-up."""
-        marks = self.times[::updates]
-        return [b - a for a, b in itertools.pairwise(marks)][1:]
 
-
-def by_us(model, tokenizer, task, config: TrainConfig) -> tuple[list[float], object]:
-    """The seconds of each rollout but the first, and the trained model."""
+def by_us(model, tokenizer, task, config: TrainConfig) -> list[float]:
+    """The seconds of each rollout but the first, which includes set-up."""
     given = {"model": model, "tokenizer": tokenizer, "task": task, "progress": False}
     history = train("grpo", config=config, log_probs=logprobs.log_probs, **given)
-    return history["step_time"][1:], history.model
+    return history["step_time"][1:]
 
 
 def by_trl(
     model, tokenizer, task, config: TrainConfig, reward: Callable | None = None
-) -> tuple[list[float], object]:
-    """Train with TRL on the problems that our run meets, in their order."""
+) -> list[float]:
+    """The same of TRL, on the problems that our run meets, in their order."""
     rows = []
     for step in range(config.rollouts):
         seed = seeds.seed_for(config.seed, step, "q")
@@ -135,9 +133,19 @@ def by_trl(
                 disable_tqdm=True,
             ),
         )
-        clock.times = [time.perf_counter()]
         trainer.train()
-    return clock.per_rollout(config.minibatches), trainer.model
+    ends = clock.times[config.minibatches - 1 :: config.minibatches]
+    return [b - a for a, b in itertools.pairwise(ends)]
+
+
+def busy() -> float:
+    """Seconds of other processes' work on all cores so far (NaN without /proc)."""
+    try:
+        fields = [int(n) for n in Path("/proc/stat").read_text().split()[1:9]]
+    except OSError:
+        return math.nan
+    idle = sum(fields[3:5])  # time that a hypervisor steals is other work
+    return (sum(fields) - idle) / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])
 
 
 def main(
@@ -170,18 +178,16 @@ def main(
     given = model, tokenizer, task, config
     taken: dict[Callable, list[float]] = {by_us: [], by_trl: []}
     for turn, work in itertools.product(range(repeats), taken):
-        since = bench.busy()
+        start, before = time.perf_counter(), busy()
         with one_thread(model):
-            seconds, trained = work(*given)
+            seconds = work(*given)
             threads = torch.get_num_threads()
         taken[work] += seconds
         each = ", ".join(f"{s:.3f}" for s in seconds)
         print(f"turn {turn + 1}, {work.__name__}, threads {threads}: {each} s")
-        other = bench.others(since)
-        if other is None or other > 0.1:
-            print(f"    NOT ALONE: other work took {other} cores", flush=True)
-        if what == "tiny":
-            print(f"    accuracy {evaluate(trained, tokenizer):.2f}")
+        other = (busy() - before) / (time.perf_counter() - start)
+        if other > 0.1:
+            print(f"    NOT ALONE: other work took {other:.2f} cores", flush=True)
     ours, theirs = map(statistics.median, taken.values())
     print(f"median seconds per rollout: refimpl {ours:.3f}, TRL {theirs:.3f}")
     print(f"refimpl is {theirs / ours:.1f} times as fast")

@@ -39,8 +39,7 @@ import pandas as pd
 
 from experiments import store
 from experiments.arms import ARMS
-from experiments.behaviour import behaviour
-from experiments.experiment import Job, trained
+from experiments.experiment import Experiment, Job
 from experiments.gpu import captured
 from experiments.real import GENTLE, JUDGED, MODEL, SYSTEM, TASKS, Real
 from experiments.statistics import Estimate, estimate
@@ -111,26 +110,21 @@ class Gates(Real):
     def method(self, job: Job) -> Algorithm:
         return ARMS[job["arm"]].build()[0]
 
-    def behaviour(self, job: Job) -> str:
-        return behaviour(self.method(job), self.config(job))
-
     def facets(self, job: Job) -> dict[str, Any]:
         problems = repr(WORLDS[job["task"]][0]())
         known = {"problems": problems, "model": MODEL, "system": SYSTEM}
         return job | known | {"begins": self.weights(job)}
 
-    def make(self, job: Job):
+    def given(self, job: Job) -> dict[str, Any]:
         fast.use()
         captured.use()  # where the model is on a GPU
         model, tokenizer = load(MODEL)
-        return trained(
-            self.method(job),
-            config=self.config(job),
-            model=model,
-            tokenizer=tokenizer,
-            task=Chat(WORLDS[job["task"]][0](), tokenizer, SYSTEM),
-            log_probs=log_probs,
-        )
+        task = Chat(WORLDS[job["task"]][0](), tokenizer, SYSTEM)
+        named = {"algorithm": self.method(job), "config": self.config(job)}
+        named |= {"model": model, "tokenizer": tokenizer, "task": task}
+        return named | {"log_probs": log_probs}
+
+    make = Experiment.make
 
 
 def areas(path: str | Path | None = None) -> pd.Series:

@@ -1,8 +1,7 @@
 """Figures: a function takes data and returns a `Figure`.
 
-It computes nothing that a reader would want to check. `style` holds the colours,
-`primitives` what is drawn again and again, `shared` the figures of several chapters;
-the other modules hold what is drawn once, one per chapter.
+It computes nothing that a reader might want to check. `style` holds the colours,
+`primitives` the elements that recur, and `shared` the figures of several chapters.
 """
 
 import io
@@ -14,6 +13,7 @@ import PIL.Image
 from IPython.display import Image, display
 from matplotlib.figure import Figure
 
+from course.kit.plots import normalisers, stored, tokens  # noqa: F401
 from course.kit.plots.shared import (  # noqa: F401
     PANELS,
     by_rollout,
@@ -23,26 +23,19 @@ from course.kit.plots.shared import (  # noqa: F401
 from course.kit.plots.words import words
 
 
-def folder(of: str = "figures") -> Path:
-    """Where committed figures go: `$REFIMPL_FIGURES`, else a folder of the repository.
-
-    What pages show by its address is in `LINKED`, below the folder from which a reader
-    starts JupyterLab: of what lies above, it shows nothing.
-    """
-    default = Path(__file__).resolve().parents[4] / of
+def folder() -> Path:
+    """Where committed figures go: `$REFIMPL_FIGURES`, else the repository's folder."""
+    default = Path(__file__).resolve().parents[4] / "figures"
     made = Path(os.environ.get("REFIMPL_FIGURES") or default)
     made.mkdir(parents=True, exist_ok=True)
     return made
 
 
-LINKED = "notebooks/figures"
-
-
 def show(figure: Figure, name: str = "") -> None:
     """Show a figure with its words.
 
-    One that has a name is also written to `$REFIMPL_FIGURES`, if that is set: a
-    reader's run leaves the committed figures alone.
+    A named figure is also written to `$REFIMPL_FIGURES` if that is set, so a reader's
+    run leaves the committed figures alone.
     """
     width = round(figure.get_figwidth() * figure.dpi)
     picture = png(figure)

@@ -1,11 +1,11 @@
-"""What is drawn again and again: bands, dots, curves, histograms, axes, legends.
+"""Elements that recur: bands, dots, curves, histograms, axes, legends.
 
 Each takes an axis and draws on it; `panel_grid` makes the axes. `styles` is one
 (colour, dash) per label, begun again when it runs out; a dash is any format that
 `axis.plot` knows ("--", "o-"), or a pattern (0, (dash, gap, …)).
 
-What draws runs (`band`, `strands`, `dots`) also says at the lower right of the figure
-how many they are and what is drawn of them.
+Functions that draw runs (`band`, `strands`, `dots`) also note at the lower right of the
+figure how many runs there are and what is drawn.
 """
 
 import math
@@ -48,7 +48,7 @@ DOTS = "dots: single runs, bar: median"
 
 
 def median(values: Iterable[float]) -> float:
-    """The median of what is known; NaN if nothing is."""
+    """The median of the known values; NaN if there are none."""
     known = [float(x) for x in values if x == x]
     return statistics.median(known) if known else math.nan
 
@@ -56,7 +56,7 @@ def median(values: Iterable[float]) -> float:
 def summary(runs: Runs) -> tuple[list[float], list[float], list[float]]:
     """Median, lowest and highest over the runs at every step.
 
-    A NaN is left out, and a run that ended early counts while it lasts. Where no run
+    NaNs are left out, so a run that ended early counts as long as it lasted. If no run
     has a value, all three are NaN.
     """
     columns = zip_longest(*runs, fillvalue=math.nan)
@@ -116,7 +116,7 @@ def wrapped(text: str, width: float) -> str:
 
 
 def finding(figure: Figure, text: str) -> Figure:
-    """The figure with its title, from its left edge: a sentence that says what is seen.
+    """Give the figure a title at its left edge: a sentence that states the finding.
 
     Where the figure has a legend above its panels, the title stands on top of it.
     """
@@ -133,7 +133,7 @@ def finding(figure: Figure, text: str) -> Figure:
 
 
 def say(figure: Figure, text: str) -> Artist:
-    """The finding of a picture that moves, in as many lines each time; the artist."""
+    """Return the artist of a title that changes while the picture moves."""
     artist = figure.legends[0] if figure.legends else figure._suptitle
     title = figure.legends[0].get_title() if figure.legends else artist
     if title is None or not title.get_text():
@@ -144,7 +144,7 @@ def say(figure: Figure, text: str) -> Artist:
 
 
 def caption(figure: Figure, text: str) -> Figure:
-    """The figure with a small line at the lower right, below everything."""
+    """Add a small line at the lower right, below everything."""
     size = mpl.rcParams["xtick.labelsize"] - 1
     figure.supxlabel(text, x=0.995, ha="right", fontsize=size, color="#555555")
     return figure
@@ -163,11 +163,11 @@ def how_many(counts: Mapping[str, int]) -> str:
 
 
 def count_runs(axis, label: str | None, n: int, drawn: str, what: str = "run") -> None:
-    """Say below the figure how many runs it shows, and what is `drawn` of them.
+    """Note below the figure how many runs it shows, and what is `drawn` of them.
 
-    Called for every label; one line tells of them all. Of a single run there is neither
-    median nor range to speak of. `what` names the runs where they are something else;
-    "" says nothing.
+    It is called for every label, and one line covers them all. A single run has neither
+    a median nor a range. `what` names the runs if they are something else; "" omits the
+    line.
     """
     if not what or n == 0:
         return

@@ -1,4 +1,4 @@
-"""What several chapters draw: curves of a loss, a training run, pairs."""
+"""Figures that several chapters share: curves of a loss, training runs, pairs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -81,7 +81,7 @@ def by_rollout(
 
 
 def pairs_by_start(axis, by_start: Mapping[int, Sequence[float]]) -> None:
-    """What each pair of runs says, by warm start; their mean and its 95 % interval."""
+    """Draw pairs' differences by warm start, with their mean and 95 % interval."""
     for start, values in by_start.items():
         axis.plot([start] * len(values), values, "o", color=FREE[1], alpha=0.8)
     made = estimate(by_start)

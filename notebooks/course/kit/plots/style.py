@@ -1,11 +1,10 @@
 """One style for every figure: colours, dashes, matplotlib's settings.
 
-A method has one colour and one dash in all chapters, and what is no method never has
-them; a method that nobody gave any takes the next free ones (`look`). The colours were
-searched for numerically: hues were kept near familiar ones (GRPO blue; a method near
-the one it was made from), lightness and chroma were free.
-`tests/course/test_style.py` states the distances that were asked for, also in greyscale
-and as a deuteranope sees them.
+A method has one colour and one dash in all chapters, which nothing else uses; a method
+without its own takes the next free ones (`look`). The colours were searched for
+numerically: hues were kept near familiar ones (GRPO blue; a method near the one it was
+made from), lightness and chroma were free. `tests/course/test_style.py` states the
+required distances, also in greyscale and as seen by a deuteranope.
 """
 
 import re
@@ -41,7 +40,7 @@ RIGHT, WRONG = "#2C8F66", "#E17769"  # a response
 GOOD, BAD = "#5470E1", "#C71F3F"  # a token with Â > 0, with Â < 0
 HABIT_COLOURS = {"careful": "#219F8F", "guess": "#BEB529", "ramble": "#C78AD6"}
 FREE = ("#442443", "#7381A9", "#5A623E", "#BAAF82")
-"""Muted colours for what is neither a method nor a meaning: quantities, settings."""
+"""Muted colours for quantities and settings, which are not methods."""
 GREY = "#8C8C8C"
 """Lines that only guide the eye."""
 INK = "#262626"
@@ -69,7 +68,7 @@ NEXT: tuple[tuple[str, Dash], ...] = (
     ("#7B1A08", (0, (3, 1, 3, 1, 1, 1))),
     ("#89CE42", (0, (1, 2.2))),
 )
-"""Free looks for methods that have none of their own, as told apart as those."""
+"""Free looks, equally distinct, for methods that have none of their own."""
 
 OTHER_BEGINNINGS = {
     "unclipped": "reinforce",

@@ -1,8 +1,8 @@
 """One response, token by token: Â, ratio, gate, weight and the push they make.
 
 The same template in every chapter, drawn for the two stored answers of
-`course.kit.stale.example`. No number is typed from a formula: the gate comes from the
-loss that trains, by autograd.
+`course.kit.stale.example`. No number is typed from a formula: autograd takes the gate
+from the training loss.
 
     tokens.responses("grpo", title="The clip takes the fork's gradient away")
     tokens.methods({"GRPO": "grpo", "SAPO": ("sapo", {"tau_pos": 8.8})}, title="…")
@@ -61,7 +61,7 @@ def numbers(
     sampled: float = 1.0,
     **hyperparameters,
 ) -> dict[str, Tensor]:
-    """What each token of the two answers contributes after k updates, float64.
+    """Compute what each token of the two answers contributes after k updates (float64).
 
     With c = ∂(−loss)/∂log π / (w Â) from the loss itself:
 
@@ -317,7 +317,7 @@ class _Page:
     def bars(self, values: Tensor, whole: Tensor) -> None:
         """Pushes as shares of the largest; up makes a token more probable.
 
-        Outlines: what a push were without the gate.
+        Outlines show what each push would be without the gate.
         """
         up, down = bool((whole > 0).any()), bool((whole < 0).any())
         room = (BARS - 0.08) / (2 if up and down else 1)
@@ -345,7 +345,7 @@ class _Page:
             self.text(x + 0.3, y, "push without gate", SMALL)
 
     def ramp(self, x, y, symbol, colours, low, middle, high) -> None:
-        """A colour bar that lies."""
+        """A horizontal colour bar."""
         self.text(x, y, symbol, LARGE, ha="right")
         self.text(x + 0.24, y, low, SMALL, ha="right")
         for n in range(60):

@@ -1,4 +1,4 @@
-"""The words of a picture, for who hears it: its title, what it shows, its footer."""
+"""A picture in words for screen readers: its title, what it shows, its footer."""
 
 import re
 
@@ -29,7 +29,7 @@ SPOKEN = {
     r"\\[,;!: ]": " ",
     r"[${}]": "",
 }
-"""matplotlib's mathematics as a screen reader can say it."""
+"""Rewrite matplotlib's mathematics so that a screen reader can say it."""
 
 
 def plain(text: str) -> str:
@@ -57,6 +57,6 @@ def words(figure: Figure) -> str:
 
 
 def told(what: str, texts: list[str]) -> list[str]:
-    """Texts as one sentence, each once; of none, no sentence."""
+    """Join texts into one sentence without repetition; nothing for no texts."""
     texts = list(dict.fromkeys(filter(None, texts)))
     return [what + ", ".join(texts)] if texts else []

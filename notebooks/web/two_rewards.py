@@ -1,6 +1,6 @@
 """The two runs that the start page lets a reader drag, one for each of two rewards.
 
-    python -m web.pictures.two_rewards
+    python -m web.two_rewards
 
 Trains chapter 00's first run, which is paid for steps, and the same run paid for the
 right answer. Before the first rollout and after each, the model answers problems that

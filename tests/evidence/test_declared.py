@@ -1,0 +1,102 @@
+"""Three chapters' experiments: what was declared was run, and came out as is told."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+
+import refimpl as rl
+from experiments import entropy, one_answer, store, turns
+from refimpl.sft import weights_digest
+from tests.worlds import rolled_out
+
+
+@pytest.mark.parametrize("module", [entropy, one_answer, turns])
+def test_all_that_was_declared_is_stored_and_nothing_else(module):
+    """By name: settings, the start's weights and what the method answers are today's.
+    No run ended early, and each start has dice of its own."""
+    own = module.RUNS
+    jobs = [*own.jobs()]
+    assert store.done(own.path) == {own.key(job) for job in jobs}
+    runs, _ = store.read(own.path)
+    assert len(jobs) == len(runs) and runs["ended"].isna().all()
+    assert set(runs["weights"]) == {weights_digest(own.warm(job)) for job in jobs}
+    assert len(set(Counter(job["arm"] for job in jobs).values())) == 1
+    if "start" in runs:
+        assert (runs["seed"] == 100 * runs["start"]).all()
+
+
+def test_top_and_rest_are_a_partition_and_random_is_as_many_tokens():
+    _, batch, _ = rolled_out()
+    live = batch.mask.bool()
+    top, rest, random = (
+        entropy.ARMS[arm][0].kept(batch) & live for arm in ("top", "rest", "random")
+    )
+    assert torch.equal(top ^ rest, live) and not (top & rest).any()
+    assert random.sum() == int(entropy.SHARE * live.sum())
+    uncertain = batch.rollout.entropy[top].mean()
+    assert uncertain > 2 * batch.rollout.entropy[random].mean()
+
+
+@pytest.mark.parametrize("rate", entropy.RATES)
+def test_a_fifth_is_slower_than_all_tokens_and_a_random_fifth_as_good_as_the_top(rate):
+    found = entropy.outcomes()
+    assert found[rate, "top", "all"].high < 0 < found[rate, "top", "rest"].low
+    assert found[rate, "top", "random"].high < 0.05
+    assert (found[rate, "top", "all"].high < -0.05) == (rate == 2e-4)
+
+
+def test_arms_with_one_answer_differ_from_the_group_in_the_advantage_alone():
+    same = ("minibatches", "epochs", "rollouts", "corrections", "normaliser")
+    for job in one_answer.RUNS.jobs():
+        config, group = map(
+            one_answer.RUNS.config, (job, job | {"arm": one_answer.GROUP})
+        )
+        assert config.prompts_per_rollout * config.group_size == 128
+        assert config.hyperparameters in ({}, group.hyperparameters)
+        assert all(getattr(config, name) == getattr(group, name) for name in same)
+    usual = rl.TrainConfig().critic_learning_rate
+    assert usual == 5 * min(one_answer.RATES)
+
+
+def test_one_answer_is_level_with_a_group_with_a_critic_or_without():
+    """Waiting for the critic is dear."""
+    words = {arm: one_answer.against_group(arm)[1] for arm in [*one_answer.ARMS][1:]}
+    waits = "128 × 1, critic, 10 rollouts ahead"
+    assert words.pop(waits) == "contradicted"
+    assert {*words.values()} == {"none that matters"}
+    assert all(arm in one_answer.table() for arm in one_answer.ARMS)
+
+
+def test_turns_came_out_as_declared_but_for_one_outcome():
+    """Without a loss on them, answers that are cut off do not become more. They stay,
+    while they become fewer where they are paid 0."""
+    found = turns.outcomes()
+    assert (found["count"] == len(turns.SEEDS)).all()
+    least, most, mean = found["min"], found["max"], found["mean"]
+    gain, norm, cosine, same = turns.DECLARED.values()
+    assert least["reward, right − observations"] >= gain
+    assert least["first gradient's norm / the right one's"] >= norm
+    assert most["its cosine with the right one"] < cosine
+    assert abs(mean["reward, gigpo − grpo"]) < same
+    held = "share cut off, last − first, {}".format
+    assert most[held("paid 0")] < 0 and least[held("no loss")] < 0
+    assert mean[held("no loss")] > mean[held("paid 0")] + 0.1
+    of = "right turns of failed answers with credit, {}".format
+    assert mean[of("differences, 4")] > 0.5
+    assert most[of("grpo")] == most[of("gigpo, 1")] == most[of("gigpo, 2")] == 0
+
+
+def test_observations_are_trained_on_in_one_arm_alone_and_with_their_log_probs():
+    run = rl.prepare("grpo", replace(turns.CONFIG, rollouts=1), task=turns.WORLD)
+    run.reads_old = True
+    batch, _ = rl.collect(run, 0)
+    wrong = turns.with_observations(run, batch)
+    steps = torch.arange(batch.mask.shape[1])
+    span = (steps < batch.rollout.span[:, None]).float()
+    assert torch.equal(wrong.mask, span) and torch.equal(wrong.rollout.mask, span)
+    assert (span - batch.mask).sum() > 100
+    own = batch.mask.bool()
+    torch.testing.assert_close(wrong.old_logp[own], batch.old_logp[own])
+    assert wrong.old_logp[(span - batch.mask).bool()].mean() < -4
