@@ -186,7 +186,10 @@ def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
             "refimpl.pretrained.rewards"
         )
     if scored.components.isnan().any():
-        raise UserError("gdpo compares every component, and one returned None")
+        raise UserError(
+            "gdpo compares every reward component, but one returned None; "
+            "return a number"
+        )
     columns = scored.components.unbind(-1)
     parts = [
         group_relative(replace(scored, rewards=rewards), eps) for rewards in columns
@@ -266,7 +269,7 @@ def lam_by_length(mask: Mask, alpha: float) -> Float[Tensor, " B"]:
 def needed(scored: Scored, name: str) -> Tensor:
     """Return a field that not every estimator uses; `UserError` if it was not given."""
     if getattr(scored, name) is None:
-        raise UserError(f"this advantage looks at {name}: give Scored(…, {name}=…)")
+        raise UserError(f"this advantage needs {name}: give Scored(…, {name}=…)")
     return getattr(scored, name)
 
 

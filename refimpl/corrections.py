@@ -106,7 +106,7 @@ def kpop(gap: SamplerGap, bound: float) -> Tensor:
 def opsm(gap: SamplerGap, bound: float) -> Tensor:
     """Return 1, or 0 for a response with Â < 0 and mean log μ/π_θ > δ = `bound`."""
     if gap.negative is None:
-        raise UserError("opsm drops tokens by their advantages: give these, too")
+        raise UserError("opsm drops tokens by their advantages: give advantages too")
     z = log_ratio(gap.current_logp, gap.sampler_logp, gap.mask)
     mean = sequence_log_ratio(z, gap.mask)  # of log π_θ/μ
     return torch.where(gap.negative, inside(-mean[:, None], bound), 1.0)

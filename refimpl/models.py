@@ -128,7 +128,7 @@ def make_critic(policy: Model, fixed: Collection[str] = ()) -> PreTrainedModel:
             critic = AutoModelForTokenClassification.from_config(config)
     except ValueError as error:
         raise UserError(
-            f"no critic can be made of {type(policy).__name__}: transformers has no "
+            f"no critic can be made from {type(policy).__name__}: transformers has no "
             "token-classification model of this kind; take a method without a critic, "
             "or another model"
         ) from error

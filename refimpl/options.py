@@ -471,7 +471,9 @@ def check_ratio(config: TrainConfig, method: Algorithm, has_ratio: bool) -> None
             "ratio is against the sampler: take a rule that only drops, as token_reject"
         )
     if config.advantage == "gdpo" and (config.overlong_share or config.kl_in != "loss"):
-        raise UserError("gdpo has no place for overlong_share or a KL in the reward")
+        raise UserError(
+            "gdpo cannot be combined with overlong_share or a KL in the reward"
+        )
     if config.router_shift and not has_ratio:
         raise UserError(
             f"router_shift multiplies the ratio, and {method.name} has none "

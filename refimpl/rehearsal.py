@@ -159,7 +159,7 @@ def check_objects(run: "Run", rollout: Rollout) -> None:
                 f"loss, metrics), got {shown(added)}"
             )
         if added[0] and not added[0].requires_grad:
-            raise UserError(f"the term {shown(term)} has no gradient: detach nothing")
+            raise UserError(f"the term {shown(term)} has no gradient: do not detach it")
 
 
 def has_shape(like: Tensor, *values: Any) -> bool:

@@ -145,7 +145,9 @@ def check_finite(tensors: Mapping[str, Tensor]) -> None:
     """Raise `UserError` unless a mask holds 0 and 1, and other tensors are finite."""
     mask = tensors.get("mask")
     if mask is not None and not ((mask == 0) | (mask == 1)).all():
-        raise UserError("mask must hold only 0 and 1 (1 on response tokens, EOS in)")
+        raise UserError(
+            "mask must hold only 0 and 1 (1 on response tokens, including EOS)"
+        )
     where = "" if mask is None else " where the mask is 1"
     for name, value in tensors.items():
         bad = ~value.isfinite()

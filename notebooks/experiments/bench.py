@@ -94,7 +94,7 @@ def bench(
         model: smollm2 takes hours: name some algorithms, and fewer seeds.
     """
     if not algorithms:
-        raise UserError("--algorithms names none: name one at least, or leave it out")
+        raise UserError("--algorithms names none: name at least one, or leave it out")
     for name in algorithms:
         get(name)
     check_output(out, replaces=True)

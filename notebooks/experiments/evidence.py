@@ -36,7 +36,7 @@ EVERY = (*CLAIMS, *SECOND)
 NAMES: dict[str, Claim | Study] = {str(c.number): c for c in EVERY}
 NAMES |= STUDIES | STAGES | LATER
 if len(NAMES) < len(EVERY) + len(STUDIES) + len(STAGES) + len(LATER):
-    raise UserError("two claims or studies have one number or name: give a new one")
+    raise UserError("two claims or studies share a number or name: give a new one")
 SECONDS = {1: 9.0, 4: 11.0, 16: 32.0}
 """Seconds of a run on one core by K, used while no run is stored."""
 AA = {"world": "moe", "rate": 6e-4, "updates": 16}

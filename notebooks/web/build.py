@@ -1,4 +1,4 @@
-"""All pages of the site: made, linked, checked, and written at once or not at all."""
+"""Make, link and check all pages of the site, and write all of them or none."""
 
 import html
 import json
@@ -51,7 +51,7 @@ CHAPTERS, LOOK_UP, USE, TEACH = GROUPS = (
 )
 LICENSE = ROOT / "LICENSE"
 LOOKED_UP = ("notation", "methods", "finding")
-"""The guide's pages that one opens beside a chapter; the others say how to use it."""
+"""The guide's pages to open next to a chapter; the others say how to use the course."""
 
 
 def chapters() -> list[Page]:
@@ -60,7 +60,7 @@ def chapters() -> list[Page]:
 
 
 def with_flags(page: Page) -> Page:
-    """At the settings of TRL and verl, the way to those of more engines."""
+    """Add a link from the settings of TRL and verl to those of more engines."""
     names = [name for name in ALGORITHMS if page.file.endswith(f"_{name}.html")]
     method = f"#{max(names, key=len)}" if names else ""
     link = f'<a href="flags.html{method}">which flag gives this loss?</a>'
@@ -79,7 +79,7 @@ def guide() -> list[Page]:
 
 
 def made(chapters: list[Page]) -> list[Page]:
-    """The pages that no file holds, made from the code and from the chapters."""
+    """Make the pages that have no file, from the code and from the chapters."""
     return [
         closing.after(CHAPTERS, chapters),
         cheat_sheet.page(LOOK_UP),
@@ -113,7 +113,7 @@ class Site:
             self.files |= page.files
 
     def joined(self, page: Page) -> Page:
-        """The page with addresses of this site in place of the repository's."""
+        """Replace the repository's addresses in the page by the site's."""
         if page.source is None:
             return page
         body = re.sub(
@@ -137,7 +137,7 @@ class Site:
         return f'<{tag}{before}{kind}="{html.escape(where)}"{after}>'
 
     def address(self, page: Page, address: str) -> str | None:
-        """Where a link of a repository's file leads in the site; None: nowhere."""
+        """Where a link of a repository's file leads in the site; None if nowhere."""
         if re.match(r"[a-z]+:", address) or address.split("#")[0] in self.pages:
             return address
         path, _, anchor = address.partition("#")
@@ -184,7 +184,7 @@ def anchors(body: str) -> set[str]:
 
 
 def place(source: Path, said: str) -> str:
-    """The file, and of a notebook the cell, in which something is said."""
+    """Name the file, and in a notebook the cell, where something stands."""
     if source.suffix == ".ipynb":
         for number, cell in enumerate(nbformat.read(source, as_version=4).cells):
             if said in cell.source:
@@ -217,7 +217,7 @@ def sections(page: Page) -> list[tuple[str, str, str]]:
 
 
 def index(pages: Collection[Page]) -> bytes:
-    """What the search looks through: page, title, anchor, heading, words."""
+    """Write the search index: page, title, anchor, heading, words."""
     rows = [
         (page.file, page.title, *section)
         for page in pages
@@ -283,7 +283,7 @@ def bodies(site: Site) -> str:
 
 
 def in_repository(page: Page) -> str:
-    """Where the page comes from: a file's path in the repository, if it is of one."""
+    """Where the page comes from: a path in the repository, if it has one."""
     source = page.source
     if not source or source == start.FIRST or not source.is_relative_to(ROOT):
         return ""
@@ -322,14 +322,16 @@ def check(files: dict[str, bytes]) -> None:
 
 
 MARK = "search-index.js"
-"""What a folder must hold to be taken for an earlier site."""
+"""Files by which a folder is recognised as an earlier site."""
 
 
 def free(folder: Path) -> None:
     """Make the folder. Raise `SiteError` or `OSError` if no site can stand there."""
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()) and not (folder / MARK).exists():
-        raise SiteError(f"{folder} holds something that is no site: name another one")
+        raise SiteError(
+            f"{folder} holds something other than a site; name another folder"
+        )
 
 
 def build(

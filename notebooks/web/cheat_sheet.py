@@ -1,4 +1,4 @@
-"""The cheat sheet: what a reader needs of each method, as the code has it."""
+"""The cheat sheet: each method's essentials, taken from the code."""
 
 import re
 import sys
@@ -23,8 +23,8 @@ def page(group: str) -> Page:
         "cheat_sheet",
         "The cheat sheet",
         group,
-        "Each method's objective, gate, defaults, misreading, and the settings of TRL "
-        "and verl, to be printed.",
+        "Each method's objective, gate, defaults, misreading, and settings in TRL and "
+        "verl, ready to print.",
         sheets=[every[i:j] for i, j in zip(STARTS, (*STARTS[1:], None))],
         formula=formula,
         equation=equation,
@@ -56,13 +56,13 @@ def cells(method: Algorithm) -> dict[str, str]:
 
 
 def misread(name: str) -> str:
-    """The misreading that costs most, and what is so instead."""
+    """The costliest misreading, and its correction."""
     one = misreading(name)
     return Markup("<q>{}</q> {}").format(one.claim, one.correction)
 
 
 def function(of) -> str:
-    """Its name and the first sentence of what it says of itself."""
+    """Its name and the first sentence of its docstring."""
     line = (of.__doc__ or "").partition("\n")[0]
     first = re.split(r"(?<!Eq)\. ", line)[0].rstrip(".")
     return Markup("<code>{}</code>").format(of.__name__) + f": {first}" * bool(first)
@@ -112,7 +112,7 @@ def equation(name: str) -> str:
 
 TRIED = (0.5, 0.9, 1.1, 1.5, 2.0)
 SAMPLED = dict.fromkeys(("dppo_tv", "dppo_kl", "ipo"), 0.3)
-"""Where a gate looks at probabilities: that of the token which is drawn."""
+"""The token's probability, for gates that look at probabilities."""
 
 
 def path(method: Algorithm, sign: float) -> str:

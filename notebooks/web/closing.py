@@ -30,7 +30,7 @@ def run(group: str) -> Page:
 
 
 def after(group: str, chapters: Sequence[Page]) -> Page:
-    """What a reader can do now, and where it goes on."""
+    """The page after the last chapter: what a reader can do now, and what is next."""
     body = "".join(one.body for one in chapters if one.file.startswith("11_"))
     picture = re.search(TABLE, body, re.S)
     written = made(

@@ -1,4 +1,4 @@
-"""A chapter's exercises: answered in the page, or, where code is asked for, told.
+"""A chapter's exercises: answered on the page, or shown if they ask for code.
 
 What can be answered without code has buttons or a field, and beside them the checker's
 replies to all that can be given (`course.kit.answer_sheet`); `exercises.js` looks them
@@ -25,7 +25,9 @@ HEAD = re.compile(
 )
 IN_A_NOTEBOOK = re.compile(r"(?:In every [^#]*?)?Solutions: `[^`]*\.py`\.")
 """How an exercise is done there. On the page this is said instead:"""
-IN_THE_PAGE = "Answer in the page; what asks for code is checked in the notebook."
+IN_THE_PAGE = (
+    "Answer on this page; exercises that ask for code are checked in the notebook."
+)
 LISTING = re.compile(
     r"<pre[^>]*>(?:<code>)?(?P<lines> *1  .*?)(?:</code>)?</pre>", re.S
 )

@@ -1,9 +1,9 @@
-"""Which flag gives this loss: every method in 14 engines, as a table and as a page.
+"""Which flag gives this loss? Every method in 14 engines, as a table and a page.
 
-Every cell was read in a source of November 2026 and stands in `notebooks/methods.toml`.
-TRL's and verl's losses were run against the bridges of `refimpl.interop`
-(tests/bridges), which add what they know. Where nobody has looked for a method in an
-engine, the cell is `NOT_READ`.
+Every cell was read from a source in November 2026 and is kept in
+`notebooks/methods.toml`. TRL's and verl's losses were run against the bridges of
+`refimpl.interop` (tests/bridges), which add what they know. Where nobody has looked for
+a method in an engine, the cell is `NOT_READ`.
 """
 
 import re
@@ -20,7 +20,7 @@ from web.page import Page, made
 class Cell(NamedTuple):
     kind: Literal["settings", "partly", "absent", "not found", "not read"]
     settings: str
-    """What to set; of the last three kinds, the kind."""
+    """Say what to set; for the last three kinds, name the kind."""
     differs: str
     """Where the engine's formula is not the paper's, or why there is none."""
     source: str
@@ -30,7 +30,7 @@ ENGINES = {name: engine.read for name, engine in methods.KNOWN.engines.items()}
 NOT_READ = Cell(
     "not read",
     "not read",
-    "Nobody has looked for this method in this engine yet.",
+    "We have not looked for this method in this engine yet.",
     "none",
 )
 
@@ -52,8 +52,8 @@ def cell(method: str, engine: str) -> Cell:
 # ---------------------------------------------------------------------------
 _COMPARED = "; compared in `tests/bridges/CONFORMANCE.md`"
 _ONLY_OURS = (
-    "This package's loss, registered where it is installed. Whether verl has "
-    "one of its own, nobody has read yet."
+    "This package's loss, registered where it is installed. We have not checked yet "
+    "whether verl has its own."
 )
 _NAME = re.compile(
     r"[\w.]+=[\w.+-]+|\b[a-z]\w*(?:\.\w+)+|\w+Trainer|[a-z]+(?:_[a-z]+)+"
@@ -61,7 +61,7 @@ _NAME = re.compile(
 
 
 def bridged(engine: str, method: Algorithm, entry: methods.Entry | None) -> Cell:
-    """REINFORCE and what is absent could not be compared."""
+    """REINFORCE and absent methods could not be compared."""
     if entry is None:
         return unread(engine, method)
     kind, text, source = methods.KINDS[entry.key], entry.text, entry.source
@@ -77,7 +77,7 @@ def bridged(engine: str, method: Algorithm, entry: methods.Entry | None) -> Cell
 
 
 def unread(engine: str, method: Algorithm) -> Cell:
-    """Of a method of which nobody has read: verl takes this package's loss."""
+    """For a method that nobody has looked up: verl can use this package's loss."""
     if engine != "verl":
         return NOT_READ
     source = methods.KNOWN.engines[engine].source

@@ -1,4 +1,4 @@
-"""What the page of notation says of words and symbols, for the places of their use."""
+"""Explain words and symbols where they are used, from the page of notation."""
 
 import json
 import re
@@ -10,7 +10,7 @@ TERMS = re.compile(r'<tr>\s*<td id="([^"]+)">(.*?)</td>\s*<td>(.*?)</td>', re.S)
 """Anchor, term and meaning, in the page of notation."""
 SYMBOLS = re.compile(r"<tr>\s*<td>(.*?)</td>\s*<td>(.*?)</td>", re.S)
 ORDINARY = ("K", "default", "group", "update")
-"""Terms that are everyday words, too, or letters: their first use says nothing."""
+"""Terms that are also everyday words or letters, so their first use is not linked."""
 
 
 def addresses(pages: Mapping[str, Page]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from web.exercises import HEAD, solution
 from web.page import Page, made, prose
 
 PACE = 130
-"""Words of technical prose that one reads in a minute, formulas and plots looked at."""
+"""Words read per minute in technical prose, including its formulas and plots."""
 OPEN = "project"
 """Has a rubric and no check."""
 KINDS = (

@@ -72,7 +72,7 @@ def key(cell: Cell) -> tuple:
 
 @cache
 def cells() -> dict[tuple, list]:
-    """The stored runs by what they have in common: a cell, and old starts or new."""
+    """The stored runs, grouped by cell and by old or new starts."""
     runs = claims.everything()
     runs = runs.assign(old=runs["start"].isin(OLD))
     return dict(runs.groupby([*CELL, "old"], sort=True).groups)

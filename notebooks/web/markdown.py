@@ -41,7 +41,7 @@ def in_colour(code: str, lexer: Lexer | None = None) -> str:
 
 
 def markdown(text: str) -> str:
-    """HTML of one cell or file. Raises `ValueError` for a formula that is none."""
+    """HTML of one cell or file. Raises `ValueError` for an invalid formula."""
     found = MarkdownWithMath(renderer=Renderer(escape=False)).render(text)
     found = re.sub(r"(<table>.*?</table>)", scrolling, found, flags=re.S)
     found = found.replace(
@@ -55,7 +55,7 @@ MATH = r"<math(?:(?!<math).)*?</math>"
 
 
 MESSAGES = ("verdict", "exact pays")
-"""Columns that say what a table is there for: they stay in sight where it scrolls."""
+"""Columns that carry a table's message, which stay in view when it scrolls."""
 
 
 def scrolling(match: re.Match) -> str:
@@ -96,7 +96,7 @@ QUIET = (
     *("a", "code", "pre", "math", "h1", "h2", "h3", "summary", "script", "figure"),
     "form",
 )
-"""Elements whose text is left alone."""
+"""Elements whose text is left unchanged."""
 
 
 def in_prose(body: str, change: Callable[[str], str]) -> str:

@@ -1,8 +1,8 @@
 """Mathematics without a script: MathML, and the font in which it stands.
 
-Every browser of today sets MathML itself, and a screen reader reads it. What
-latex2mathml leaves to the eye of a reader is put right here: the space beside `log` and
-`clip`, a bar that is a bracket, a brace that was escaped.
+Every browser of today sets MathML itself, and a screen reader reads it. This module
+corrects what latex2mathml gets wrong: the space next to `log` and `clip`, bars used as
+brackets, escaped braces.
 """
 
 import html
@@ -38,7 +38,7 @@ MENDED = {
 def mathml(formula: str, display: str = "inline") -> str:
     """A formula as MathML, "inline" or as a "block".
 
-    Raises `ValueError` for what is no formula.
+    Raises `ValueError` for an invalid formula.
     """
     try:
         read = re.sub(r"\\\\\[[\d.]+\w+\]", r"\\\\", formula)  # a space below a row
@@ -90,8 +90,8 @@ LONG = 24
 def in_parts(found: str) -> str:
     """A displayed or long formula in parts that begin with a relation.
 
-    Where there is room they stand in one row, as if it had never been broken; on a
-    phone they go on in the next. No part ends within a bracket.
+    If there is room they stand in one row, as if unbroken; on a phone they continue in
+    the next. No part ends within a bracket.
     """
     whole = ElementTree.fromstring(found)
     (row,), displayed = whole, whole.get("display") == "block"

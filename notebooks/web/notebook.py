@@ -38,7 +38,7 @@ class Chapter:
         return SiteError(f"{self.path.name}, cell {self.cell}: {what}")
 
     def page(self, group: str) -> Page:
-        """Raises `SiteError` for what a reader of the page would miss."""
+        """Raises `SiteError` if something a reader needs is missing."""
         cells = nbformat.read(self.path, as_version=4).cells
         parts = []
         for self.cell, cell in enumerate(cells):
@@ -109,7 +109,7 @@ class Chapter:
         return f"<figure>{enlarged(image)}</figure>"
 
     def explorer(self, image: str, png: bytes) -> str:
-        """The still, and beside the page the tables that make it move."""
+        """Show the still, and store the tables that make it move."""
         name = f"{self.path.stem}_{len(self.scripts) + 1}"
         stored = self.tables / f"{name}.json"
         if not stored.exists():

@@ -1,4 +1,4 @@
-"""What a page of the site is, and what is said when one cannot be made."""
+"""A page of the site, and the error if one cannot be made."""
 
 import html
 import io
@@ -17,7 +17,7 @@ ASSETS = Path(__file__).parent / "assets"
 
 
 class SiteError(ValueError):
-    """What is wrong with a page: one sentence that names the file and the cell."""
+    """An error in a page: one sentence that names the file and the cell."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,6 @@ def sized(width: int, across: int, down: int) -> str:
 
 
 def enlarged(image: str) -> str:
-    """A picture that leads to itself: a tap on a phone shows it as large as it is."""
+    """A picture that links to itself, so a tap on a phone shows it at full size."""
     address = re.search(r'src="([^"]+)"', image)[1]
     return f'<a class="enlarge" href="{address}">{image}</a>'

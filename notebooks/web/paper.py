@@ -1,4 +1,4 @@
-"""The finding as a short paper: every number in it comes from the store by its name.
+"""The finding as a short paper, with every number taken by name from the store.
 
     python -m web.paper
 
@@ -35,13 +35,13 @@ PAGE = NOTEBOOKS / "guide" / "finding.md"
 
 
 def text() -> str:
-    """The paper. Raises jinja2's `UndefinedError` for a number that nobody has."""
+    """Write the paper. Raises jinja2's `UndefinedError` for an unknown number."""
     return TEMPLATES.get_template("finding.md.j2").render(numbers())
 
 
 def numbers() -> dict[str, Any]:
-    """Effects, verdicts and their starts by the name of their question; where gates
-    break; how well the pace was kept; and what the runs cost."""
+    """Collect effects, verdicts and starts by question, where gates break, how well the
+    pace was kept, and the cost of the runs."""
     table, runs, every = claims.everything(), ran(STAGES), ran(STAGES | LATER)
     declared = (*FINDING, *AFTERWARDS)
     asked = [c for c in declared if len(c.effect.pairs(c.own(table))) > 1]

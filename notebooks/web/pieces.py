@@ -1,9 +1,8 @@
 """A picture in pieces, for a screen that is too narrow for it.
 
-Its title is told in words, and the player puts what else there is one below the other:
-the columns of the legend, the panels, the footer. A panel whose neighbour has the
-numbers of its y-axis brings that strip along. What has more words around its panels
-than a footer is one piece.
+Its title becomes text, and the player stacks the rest: the columns of the legend, the
+panels, the footer. A panel whose neighbour has the numbers of its y-axis brings that
+strip along. What has more words around its panels than a footer is one piece.
 """
 
 import itertools

@@ -39,7 +39,7 @@ def page(pages: Sequence[Page]) -> Page:
 
 
 def said(begins: str) -> str:
-    """The README's paragraph that begins so; of its lines each is one here, too."""
+    """Return the README's paragraph that begins like this, line by line."""
     text = FIRST.read_text(encoding="utf-8")
     found = re.search(rf"^{begins}.*?(?=\n\n|\n\*\*Start)", text, re.M | re.S)
     return found[0].replace("\n", "\n\n")

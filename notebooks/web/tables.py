@@ -35,7 +35,7 @@ Position = tuple[int, ...]
 
 
 def keep(beginning: str) -> None:
-    """From now on, write the tables of the i-th explorer displayed to …_i.json."""
+    """Write the tables of every i-th explorer displayed from now on to …_i.json."""
     number = itertools.count(1)
     Explorer.shown = lambda play: write(play, Path(f"{beginning}_{next(number)}.json"))
 
@@ -77,7 +77,7 @@ def tables(explorer: Explorer) -> dict:
 
 
 def options(widget) -> list[tuple[str, object]]:
-    """All that a control can be set to, and how it is written."""
+    """List every value of a control, and how it is written."""
     if hasattr(widget, "options"):
         return [o if isinstance(o, tuple) else (str(o), o) for o in widget.options]
     steps = round((widget.max - widget.min) / widget.step)
@@ -110,7 +110,7 @@ class Control:
         return min(range(len(self.values)), key=lambda i: abs(self.values[i] - value))
 
     def thin(self) -> bool:
-        """Leave out every second stop that may go; whether there were any."""
+        """Drop every second optional stop; return whether there were any."""
         free = [i for i in self.stops if i not in self.must]
         if self.kind == "menu" or len(self.stops) <= FEWEST or not free:
             return False

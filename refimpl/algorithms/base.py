@@ -157,10 +157,10 @@ class Algorithm:
         if all(above) or (any(above) and apart):
             raise UserError(
                 "logp and old_logp must be log-probs, ≤ 0: take the log of "
-                "probabilities, and negate what is a negative log-prob"
+                "probabilities, or negate negative log-probs"
             )
         if (tokens.weight < 0).any():
-            raise UserError("weight must be ≥ 0: the sign is that of the advantages")
+            raise UserError("weight must be ≥ 0: the sign comes from the advantages")
         loss, metrics = weighted(self.checked_objective(tokens, given), tokens)
         metrics = {"ratio/max_deviation": largest_deviation(tokens.z), **metrics}
         return LossResult(loss, {name: value.item() for name, value in metrics.items()})
@@ -206,7 +206,7 @@ class Algorithm:
         values = {name: self._checks[name](value) for name, value in given.items()}
         if "epsilon" in values and "epsilon" not in self.defaults:
             if "epsilon_low" in values:
-                raise UserError("epsilon is epsilon_low too: give one of them")
+                raise UserError("epsilon sets epsilon_low too: give one of them")
             epsilon = values.pop("epsilon")
             values = {"epsilon_low": epsilon, "epsilon_high": epsilon, **values}
         return values

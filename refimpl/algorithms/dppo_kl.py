@@ -43,6 +43,6 @@ def divergence(t: Tokens) -> Float[Tensor, "B T"]:
 DPPO_KL = DPPO_TV.child(
     name="dppo_kl",
     title="DPPO-KL",
-    changed="what is bounded is the KL of this token or another",
+    changed="bounds a binary KL, of drawing this token or any other",
     objective=objective,
 )

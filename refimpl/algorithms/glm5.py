@@ -31,7 +31,7 @@ GLM5 = CISPO.child(
     name="glm5",
     title="GLM-5",
     paper="GLM-5 Team 2026, 2602.15763",
-    changed="outside an interval a token is dropped, whatever the sign",
+    changed="a token outside an interval is dropped, for either sign",
     objective=objective,
     anchor="sampler",
 )

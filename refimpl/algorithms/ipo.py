@@ -40,7 +40,7 @@ IPO = DPPO_TV.child(
     name="ipo",
     title="IPO",
     paper="Prime Intellect 2026, prime-rl#1930",
-    changed="the bound holds whatever the sign of the advantage",
+    changed="the bound holds for either sign of the advantage",
     objective=objective,
     advantages=group_centred,
 )

@@ -32,7 +32,7 @@ KIMI = DRO.child(
     name="kimi",
     title="Kimi K2.5",
     paper="Kimi Team 2026, 2602.02276",
-    changed="the ratio, held outside a band, in place of log π",
+    changed="the ratio instead of log π, held constant outside a band",
     objective=objective,
     anchor="sampler",
 )

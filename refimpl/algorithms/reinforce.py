@@ -29,7 +29,8 @@ REINFORCE = Algorithm(
     title="REINFORCE",
     paper="Williams 1992; RLOO 2402.14740",
     parent=None,
-    changed="push up the log-probability of what was paid above a baseline",
+    changed="raise the log-probability of answers that beat a baseline, lower the "
+    "others'",
     objective=objective,
     advantages=leave_one_out,
     normaliser=seq_mean_token_mean,

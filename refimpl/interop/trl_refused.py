@@ -45,8 +45,8 @@ def settings(trainer, args: GRPOConfig) -> None:
     algorithm = trainer.algorithm
     if args.use_liger_kernel:
         raise UserError(
-            "use_liger_kernel=True computes TRL's loss in Liger and never asks for "
-            "ours (trl#6808): leave it off"
+            "use_liger_kernel=True computes TRL's loss in Liger and never calls ours "
+            "(trl#6808): leave it off"
         )
     default = {field.name: field.default for field in fields(GRPOConfig)}
     wanted = loss_type(trainer)
@@ -69,7 +69,7 @@ def settings(trainer, args: GRPOConfig) -> None:
         )
     if trainer.replay == "R3":
         raise UserError(
-            "replay='R3' cannot be had: TRL's samplers do not hand their routing over; "
+            "replay='R3' is not possible: TRL's samplers do not return their routing; "
             "take 'R2'"
         )
     advantages(trainer, args, default)
@@ -89,7 +89,7 @@ def advantages(trainer, args: GRPOConfig, default: dict) -> None:
     if trainer.advantages is None:
         if algorithm.advantages is group_centred and args.scale_rewards != "none":
             raise UserError(
-                f"{algorithm.name} divides by no std: set scale_rewards='none', or "
+                f"{algorithm.name} uses no std: set scale_rewards='none', or "
                 "give advantages="
             )
         if algorithm.critic:
@@ -121,5 +121,5 @@ def pictures(given: dict) -> None:
     tensors = [name for name, value in given.items() if isinstance(value, Tensor)]
     if tensors:
         raise UserError(
-            f"replay and router_shift are for text alone, got {', '.join(tensors)}"
+            f"replay and router_shift work for text only, got {', '.join(tensors)}"
         )

@@ -47,12 +47,12 @@ LEAD = re.compile(
 )
 _CLAUSE = re.compile(
     r"([.,;:!?](?=\s)|\b(?:but|so|thus|hence|therefore|and(?=\s+not\b))\b"
-    r"|\s(?=because\b))",
+    r"|\s(?=(?:because|since)\b))",
     re.I,
 )
 _DENIES = re.compile(
     r"(?<!\\)\b(?:not|never|neither|nor|cannot)\b(?!.*(?:\bis\b|=))|n['’]t\b"
-    r"|\bis (?:wrong|incorrect)\b",
+    r"|\bis (?:wrong|incorrect)\b|\b(?:because|since)\b(?!.*\d)",
     re.I,
 )
 _HAN = "[\u3040-\u30ff\u4e00-\u9fff]+"
@@ -130,7 +130,7 @@ def parts(text: str) -> list[str]:
 
 
 def affirmed(text: str, like: str) -> str:
-    """Remove each clause that says what the answer is not: `It is 5, not 6.`"""
+    """Remove each clause that says what the answer is not, or why in words alone."""
     if _DENIES.search(like):
         return text
     clauses = _CLAUSE.split(text)
@@ -176,7 +176,6 @@ def says(text: str, reference: str, is_marked: bool) -> bool:
     """True if the answer is `reference`, compared as text."""
     part = text if is_marked else [*parts(text), ""][0]
     said = [text, part, *(part[m.end() :] for m in [*LEAD.finditer(part)][-8:])]
-    said = [re.split(r",?\s+(?:because|since)\b", one)[0] for one in said]
     wanted, last = {plain(reference)}, part.split()
     if own := CHOICE.match(_COSTUME.sub("", reference)):
         wanted |= {plain(own[1]), plain(own[2] or own[1])}  # (D) Marta: either will do

@@ -358,13 +358,13 @@ RSPO = {"algorithm": "rspo", "moe": True}
 MINE = replace(GRPO, name="mine", normaliser=lambda mask: mask / len(mask))
 SUMMED = {"multi_objective_aggregation": "normalize_then_sum"}
 WRONG = [
-    ({"use_liger_kernel": True}, {}, "never asks for ours"),
+    ({"use_liger_kernel": True}, {}, "never calls ours"),
     ({"loss_type": "cispo"}, {}, "contradicts grpo"),
     (SEQUENCE, {"algorithm": "gspo"}, "epsilon=0.0003 is a setting"),
     ({}, {"algorithm": "dr_grpo"}, "set scale_rewards='none'"),
     ({}, {"algorithm": "rspo"}, "rspo .*needs a mixture of experts.* as gmpo"),
     ({}, {"replay": "R2"}, "needs a mixture of experts"),
-    ({}, {"replay": "R3", "moe": True}, "R3' cannot be had"),
+    ({}, {"replay": "R3", "moe": True}, "R3' is not possible"),
     ({"gradient_checkpointing": True}, RSPO, "outside of the replay"),
     (SUMMED, {"advantages": group_centred}, "part of TRL's own advantages"),
     ({}, {"algorithm": MINE}, "mine is averaged by <lambda>, for which TRL has no"),

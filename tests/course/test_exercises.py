@@ -36,13 +36,10 @@ def named(key, says):
 @each
 def test_right_answers_pass_and_each_mistake_gets_its_own_message(key):
     exercise = ALL[key]
-    for answer in (exercise.solution, *exercise.also):
-        assert verdict(key, answer) == right(key)
+    assert verdict(key, exercise.solution) == right(key)
     for says, mistake in exercise.mistakes.items():
         assert verdict(key, mistake) == named(key, says)
-    assert len(exercise.mistakes) >= 3
-    if exercise.cases:
-        assert exercise.also, "one right answer written another way"
+    assert len(exercise.mistakes) >= min(3, len(exercise.choices) - 1 or 3)
 
 
 @each
@@ -127,11 +124,10 @@ def test_what_an_answer_switches_is_switched_back(key):
     assert verdict(key, ALL[key].solution) == right(key)
 
 
-def test_keys_minutes_and_the_number_of_exercises():
+def test_keys_and_the_number_of_exercises():
     chapters = {}
-    for key, exercise in ALL.items():
+    for key in ALL:
         assert re.fullmatch(r"\d+b?\.\d+", key)
-        assert 1 <= exercise.minutes <= 60
         chapters.setdefault(key.split(".")[0], []).append(key)
     assert all(len(keys) >= 3 for keys in chapters.values()), chapters
     assert "10.1, 10.2" in verdict("10.99", 1), "a project, or a slip"
@@ -166,9 +162,8 @@ TYPED = typed_cells()
 @pytest.mark.parametrize("key", TYPED)
 def test_a_typed_cell_hands_back_what_is_right_and_names_each_mistake(key, capsys):
     exercise = TYPED[key]
-    for answer in (exercise.solution, *exercise.also):
-        assert typed(key, answer) is answer
-        assert "run your function" in capsys.readouterr().out
+    assert typed(key, exercise.solution) is exercise.solution
+    assert "run your function" in capsys.readouterr().out
     for says, mistake in exercise.mistakes.items():
         assert judge(exercise, mistake) == (WRONG, says)
         assert typed(key, mistake) is exercise.solution

@@ -118,9 +118,10 @@ def test_the_bibliography_has_what_is_cited_and_no_more():
 def test_the_instructor_has_every_exercise(made, chapters):
     every = [one for page in chapters for one in instructor.told(page).asked]
     opened = instructor.OPEN
-    checked = {one.key: one.minutes for one in every if one.kind != opened}
+    checked = {one.key for one in every if one.kind != opened}
     known = exercises()
-    assert checked == {key: one.minutes for key, one in known.items()}
+    assert checked == known.keys()
+    assert all(1 <= one.minutes <= 60 for one in every if one.kind != opened)
     assert {one.difficulty for one in every} <= {1, 2, 3, 4, 5}
     titles = {one.key: one.title for one in every}
     text = text_of(made["instructor.html"].body)

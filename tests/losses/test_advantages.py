@@ -148,7 +148,7 @@ def test_a_teacher_says_how_much_likelier_each_token_is():
         assert both[0].tolist() == pytest.approx(expected)
     same = replace(scored, teacher_logp=logp.detach())
     assert not distillation(same).any()
-    with pytest.raises(UserError, match="looks at teacher_logp"):
+    with pytest.raises(UserError, match="needs teacher_logp"):
         distillation(replace(scored, teacher_logp=None))
 
 

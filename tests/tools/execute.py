@@ -76,6 +76,7 @@ def explorers(path: Path, tables: Path) -> None:
     for i, made in zip(chosen, few.cells):
         if i in shown:
             cells[i].outputs = made.outputs
+            cells[i].execution_count = i + 1  # also of a cell that is new
     save(notebook, path)
 
 

@@ -112,8 +112,8 @@ def test_gdpo_is_told_the_components_and_their_weights():
     wanted = gdpo(Scored(paid.sum(-1), rollout.group, **known))
     assert torch.allclose(batch.advantages[:, 0], wanted, atol=1e-5)
     for given, words in (
-        ({"overlong_share": 0.2}, "gdpo has no place"),
-        ({"beta": 0.1, "kl_in": "reward"}, "gdpo has no place"),
+        ({"overlong_share": 0.2}, "gdpo cannot be combined"),
+        ({"beta": 0.1, "kl_in": "reward"}, "gdpo cannot be combined"),
         ({"algorithm": "ppo"}, "advantage has no effect without a method that has no"),
     ):
         with pytest.raises(UserError, match=words):

@@ -179,13 +179,16 @@ FILTERED = "ppo", {"overlong_filtering": True}, {}
 def test_the_size_of_a_micro_batch_changes_nothing(case):
     """Micro-batches of 3 cut groups of 4: weights and history, in float64.
 
-    Not with routers, whose load is balanced in each micro-batch.
+    By plain gradients, because Adam makes large steps of roundings. Not with routers,
+    whose load is balanced in each micro-batch.
     """
     name, settings, _ = CASES.get(case, FILTERED)
     plain = {"dynamic_sampling": False, "overlong_share": 0.0, "dtype": "float64"}
+    plain |= {"optimizer": "sgd", "learning_rate": 0.1}
     given = {"rollouts": 1, "epochs": 2, "reward": fixed_noise, **plain, **settings}
     whole, cut = (small_run(name, micro_batch_size=n, **given) for n in (16, 3))
-    assert largest_difference(whole.model, cut.model) < 1e-8
+    assert largest_difference(whole.model, cut.model) < 1e-6
+    assert largest_difference(whole.model, warm_model()) > 1e-4
     for key, value in whole.rows[0].items():
         if key not in ("step_time", "accuracy"):
             assert cut.rows[0][key] == pytest.approx(value, rel=1e-5, abs=1e-7), key

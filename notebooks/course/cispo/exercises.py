@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 from course.kit.exercise import Exercise
+from course.kit.usual import batch, usual
 from refimpl.algorithms import ALGORITHMS, Objective, Tokens
 from refimpl.importance import ratio
 
@@ -13,45 +14,24 @@ def cispo_loss(logp, old_logp, advantages, mask, max_ratio=5.0):
     """−(1/Σ|o|) Σ sg[min(r, r_max)] Â log π."""
     r = (logp - old_logp).exp()
     factor = r.clamp(max=max_ratio).detach()
-    each = factor * advantages[:, None] * logp
-    return -(each * mask).sum() / mask.sum()
+    w = mask / mask.sum()
+    return -(w * factor * advantages[:, None] * logp).sum()
 
-
-def _by_where(logp, old_logp, advantages, mask, max_ratio=5.0):
-    r = torch.exp(logp.detach() - old_logp)
-    r = torch.where(r > max_ratio, torch.full_like(r, max_ratio), r)
-    each = (r * advantages[:, None] * logp)[mask.bool()]
-    return -each.mean()
-
-
-_MASK = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 0]]).double()  # a hole
-_OLD = torch.tensor([[0.2, 0.5, 0.3, 0.6], [0.3, 0.4, 0.2, 0.5], [0.4, 0.1, 0.5, 0.5]])
-_MOVED = torch.tensor([[1.1, -0.6, 0.3, 0.1], [0.9, 3, -0.4, 0.2], [-1, 1.3, 2, 2.0]])
-_BATCH = (
-    (_OLD.log() + _MOVED).double(),
-    _OLD.log().double(),
-    torch.tensor([1.2, -0.5, -0.7]).double(),
-    _MASK,
-)
 
 TYPED = (
     Exercise(
         "07.cispo_loss",
-        minutes=10,
         solution=cispo_loss,
-        also=(_by_where,),
-        cases=((*_BATCH, 1.2), (*_BATCH, 1.6), _BATCH),
+        cases=((*batch(), 1.2), (*batch(), 1.6), batch(2.0)),
         gradient=True,
         mistakes={
-            "The loss is minus the objective: its descent raises the objective.": {
-                "-(each": "(each"
-            },
+            **usual(cispo_loss),
             "A gradient went through the ratio: detach it before the product.": {
                 ".detach()": ""
             },
             "You detached log π. The gradient has to flow through it.": {
                 ".detach()": "",
-                "* logp\n": "* logp.detach()\n",
+                "* logp)": "* logp.detach())",
             },
             "There is no lower bound: a token below 1 keeps its own ratio.": {
                 "max=max_ratio": "1 / max_ratio, max_ratio"
@@ -67,17 +47,7 @@ TYPED = (
                 "factor * adv": "adv"
             },
             "That is the clipped surrogate, without log π. A capped token must keep "
-            "its gradient.": {".detach()": "", " * logp\n": "\n"},
-            "The ratio is π_θ/π_old: you turned it round.": {
-                "logp - old_logp": "old_logp - logp"
-            },
-            "Divide by the number of all tokens. You averaged each answer first.": {
-                "-(each": "-((each",
-                ".sum() / mask.sum()": ".sum(1) / mask.sum(1)).mean()",
-            },
-            "Padding counts in your mean. Sum over the mask, and divide by its sum.": {
-                "(each * mask).sum() / mask.sum()": "each.mean()"
-            },
+            "its gradient.": {".detach()": "", " * logp)": ")"},
         },
     ),
 )
@@ -95,12 +65,6 @@ _MASK_CASES = (
     (torch.tensor([0.85, 1.25, 1.25, 0.6]), torch.tensor([-1.0, 1, -1, -2]), 0.2, 0.2),
     (torch.tensor([0.75, 1.29, 1.0]), torch.tensor([-0.5, 0.5, 0.0]), 0.3, 0.28),
 )
-
-
-def _mask_by_minimum(ratios, advantages, epsilon_low, epsilon_high):
-    """1 where min(r Â, clip(r) Â) is the first of the two."""
-    inside = ratios.clamp(1 - epsilon_low, 1 + epsilon_high)
-    return (ratios * advantages <= inside * advantages).float()
 
 
 def _detached_elsewhere(t: Tokens) -> Objective:
@@ -125,7 +89,6 @@ _CAP_OF_ONE = {
 EXERCISES = (
     Exercise(
         "7.1",
-        minutes=5,
         solution="rise",
         why="−(0.04/0.01) log 0.04 = 12.9, and it began at −log 0.01 = 4.6. Yet the "
         "gradient asks for more of the token at every step.",
@@ -136,14 +99,11 @@ EXERCISES = (
             ),
             "The ratio is a constant only for the gradient. Its value changes with "
             "every update.": "stay",
-            "Answer with one of the three words.": "12.9",
         },
     ),
     Exercise(
         "7.2",
-        minutes=10,
         solution=ppo_mask,
-        also=(_mask_by_minimum,),
         cases=_MASK_CASES,
         mistakes={
             "You mask both sides for both signs. A token that moves against Â must "
@@ -163,7 +123,6 @@ EXERCISES = (
     ),
     Exercise(
         "7.3",
-        minutes=5,
         solution="DAPO",
         why="A correction has c = r = 3 under DAPO; the cap holds the other two at 2.",
         choices=("DAPO", "CISPO", "CISPO, mask on"),
@@ -172,12 +131,10 @@ EXERCISES = (
                 "CISPO"
             ),
             "The mask keeps this token, and the cap holds it at 2.": "CISPO, mask on",
-            "Those two are held at 2 by the cap; the third has none.": "both",
         },
     ),
     Exercise(
         "7.4",
-        minutes=10,
         solution="between",
         why="A coefficient of 1 is more than DAPO's 0, but less than a ratio of up to "
         "5.",
@@ -186,10 +143,8 @@ EXERCISES = (
     ),
     Exercise(
         "7.5",
-        minutes=5,
         solution=7.0,
         why="verl clamps at 1 + clip_ratio_high: 1 + 7 = 8.",
-        also=(7,),
         mistakes={
             "verl adds 1: with 8 its cap would be 9.": 8.0,
             "You added 1; verl adds it for you.": 9.0,
@@ -198,22 +153,17 @@ EXERCISES = (
     ),
     Exercise(
         "7.6",
-        minutes=10,
-        parts=("line", "reason"),
-        choices=((*range(1, 10),), ("a", "b", "c", "d")),
-        solution=(6, "b"),
+        lines=9,
+        solution="6b",
         why="The stop-gradient stands on log π: through r the gradient is r Â log π "
         "∇log π, and log π < 0 turns its sign. It belongs on `capped`.",
         mistakes={
-            "Line 5 is a cap without a floor, as CISPO's should be.": (5, "a"),
+            "Line 5 is a cap without a floor, as CISPO's should be.": "5a",
             "The stop-gradient may well come after line 5. Does it, and on which "
-            "factor?": (5, "b"),
-            "π_old stays what it was at the rollout, for all sixteen updates.": (
-                4,
-                "c",
-            ),
+            "factor?": "5b",
+            "π_old stays what it was at the rollout, for all sixteen updates.": "4c",
             "That is the line. Some gradient does reach the policy: follow it through "
-            "line 5 to line 4.": (6, "d"),
+            "line 5 to line 4.": "6d",
         },
     ),
 )

@@ -15,31 +15,13 @@ def cispo(logp, old_logp, advantages, cap=CAP):
     return (capped * advantages * logp).mean()
 
 
-def cispo_clipped_on_both_sides(logp, old_logp, advantages, cap=CAP):
-    """sg[clip(r, 1−ε_low, cap)] Â log π with PPO's ε_low."""
-    capped = (logp - old_logp).exp().detach().clamp(1 - LOW, cap)
-    return (capped * advantages * logp).mean()
-
-
-def cispo_with_a_cap_above_one(logp, old_logp, advantages, cap=CAP):
-    """sg[min(r, 1 + cap)] Â log π: the ratio itself taken for its distance from 1."""
-    capped = (logp - old_logp).exp().detach().clamp(max=1 + cap)
-    return (capped * advantages * logp).mean()
-
-
-def cispo_without_stop_gradient(logp, old_logp, advantages, cap=CAP):
-    """min(r, cap) Â log π, with a gradient through the ratio as well."""
-    capped = (logp - old_logp).exp().clamp(max=cap)
-    return (capped * advantages * logp).mean()
-
-
 MISREADINGS = [
     Misreading(
         "cispo_clips_both_sides",
         "CISPO clips the ratio on both sides, to [1 − ε_low, 1 + ε_high].",
         "Eq. 5 is printed with both, but M1 sets no lower bound: a floor of 0.8 "
         "makes tokens that have become unlikely push harder than their ratio says.",
-        cispo_clipped_on_both_sides,
+        {"max=cap": "1 - LOW, cap"},
         cispo,
     ),
     Misreading(
@@ -47,7 +29,7 @@ MISREADINGS = [
         "A bound of 5 means: cap the ratio at 1 + 5.",
         "In TRL, ms-swift and here the number is the cap itself. verl, NeMo and slime "
         "do add 1: the same cap is 4 there.",
-        cispo_with_a_cap_above_one,
+        {"max=cap": "max=1 + cap"},
         cispo,
     ),
     Misreading(
@@ -55,7 +37,7 @@ MISREADINGS = [
         "J = min(r, cap) Â log π, differentiated as it stands.",
         "The capped ratio is a constant. With a gradient through it the coefficient is "
         "r (1 + log π): a good token below 1/e is pushed *down*, a rare one hardest.",
-        cispo_without_stop_gradient,
+        {".detach()": ""},
         cispo,
     ),
 ]

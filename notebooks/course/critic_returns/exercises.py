@@ -20,29 +20,12 @@ def _gae(reward, values, lam, last=0.0):
     return found
 
 
-def _by_sums(reward, values, lam, lam_critic=1.0):
-    """Every Â as a sum of δ, weighed by powers of λ."""
-    n = len(values)
-    after = torch.cat([values[1:], values.new_zeros(1)])
-    delta = after - values
-    delta[-1] = delta[-1] + reward
-    rows = []
-    for each in (lam, lam_critic):
-        A = torch.stack(
-            [sum(each ** (k - t) * delta[k] for k in range(t, n)) for t in range(n)]
-        )
-        rows.append(A)
-    return torch.stack([rows[0], rows[1] + values])
-
-
 _VALUES = torch.tensor([0.2, 0.4, 0.5, 0.7, 0.9]).double()
 
 TYPED = (
     Exercise(
         "19.two_lambdas",
-        minutes=15,
         solution=two_lambdas,
-        also=(_by_sums,),
         cases=(
             (1.0, _VALUES, 0.8),
             (0.0, _VALUES, 0.95, 0.5),
@@ -72,7 +55,6 @@ TYPED = (
 EXERCISES = (
     Exercise(
         "19.1",
-        minutes=5,
         solution="nothing",
         why="0.95 to the power of 999 is about 6e-23. The first token's advantage "
         "comes from the critic's guesses alone.",
@@ -80,12 +62,10 @@ EXERCISES = (
         mistakes={
             "That is λ = 1.": "all",
             "That happens after fourteen tokens: 0.95^14 is 0.49.": "half",
-            "A number, or another word? Answer with one of the three.": "0.95",
         },
     ),
     Exercise(
         "19.2",
-        minutes=5,
         solution=20,
         why="1 − 1/(0.05 · l) is 0 where 0.05 · l = 1.",
         mistakes={
@@ -96,10 +76,8 @@ EXERCISES = (
     ),
     Exercise(
         "19.3",
-        minutes=5,
         solution=0.0,
         why="With V = 0 everywhere the errors R − V vary as much as the returns do.",
-        also=(0,),
         mistakes={
             "That is a critic that knows every return.": 1.0,
             "It is 1 − Var(R − V)/Var(R), and V is 0.": 0.5,
@@ -108,20 +86,15 @@ EXERCISES = (
     ),
     Exercise(
         "19.4",
-        minutes=10,
-        parts=("line", "reason"),
-        choices=((*range(1, 10),), ("a", "b", "c", "d")),
-        solution=(5, "c"),
+        lines=9,
+        solution="5c",
         why="Whitened advantages have mean 0 and another scale, so targets made from "
         "them are no returns. Make the targets first, from the raw advantages.",
         mistakes={
-            "The policy's λ may well be below 1. That is what it is for.": (3, "a"),
-            "One answer per prompt is right here: the critic is the baseline.": (
-                1,
-                "b",
-            ),
-            "Whitening is fine for the policy. Who else uses its result?": (4, "c"),
-            "More critic steps than policy steps are what SAO does.": (8, "d"),
+            "The policy's λ may well be below 1. That is what it is for.": "3a",
+            "One answer per prompt is right here: the critic is the baseline.": "1b",
+            "Whitening is fine for the policy. Who else uses its result?": "4c",
+            "More critic steps than policy steps are what SAO does.": "8d",
         },
     ),
 )

@@ -15,19 +15,9 @@ def gae(reward, values, lam):
     return found
 
 
-def targets_of_the_policys_lambda(reward, values, lam):
-    """Â + V with the λ of the advantages: the critic learns from its own guesses."""
-    return gae(reward, values, lam) + values
-
-
 def targets_are_returns(reward, values, lam):
     """Â + V with λ = 1, the return, whatever V says."""
     return gae(reward, values, 1.0) + values
-
-
-def always_95(length, alpha):
-    """λ = 0.95 for every response."""
-    return torch.full_like(length, 0.95)
 
 
 def by_length(length, alpha):
@@ -41,7 +31,7 @@ MISREADINGS = (
         "One λ for the advantages and for the critic's targets.",
         "With λ < 1 the targets contain V itself, so a critic that starts wrong "
         "learns from its own mistakes. With λ = 1 they are the returns.",
-        targets_of_the_policys_lambda,
+        {"values, 1.0": "values, lam"},
         targets_are_returns,
     ),
     Misreading(
@@ -49,7 +39,7 @@ MISREADINGS = (
         "λ = 0.95 is a good value for every length.",
         "The reward at the end reaches the first token as λ^(l − 1). At a thousand "
         "tokens 0.95 leaves almost nothing of it.",
-        always_95,
+        {"1 - 1 / (alpha * length).clamp(min=1)": "torch.full_like(length, 0.95)"},
         by_length,
     ),
 )

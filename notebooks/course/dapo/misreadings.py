@@ -39,11 +39,6 @@ def groups_of_mixed_accuracy(correct):
     return ((right > 0) & (right < correct.shape[-1])).expand_as(correct)
 
 
-def clip_stops_common_tokens(p, epsilon):
-    """1 where p (1+ε) ≥ 1: 'the clip holds the high-probability tokens back'."""
-    return (p * (1 + epsilon) >= 1).float()
-
-
 def clip_can_stop(p, epsilon):
     """1 where a probability can reach (1+ε) p at all, that is below 1/(1+ε)."""
     return (p * (1 + epsilon) < 1).float()
@@ -79,7 +74,7 @@ MISREADINGS = [
         "Entropy collapses because the clip stops high-probability tokens.",
         "The upper clip stops *low*-probability tokens: 0.01 may rise to 0.012, while "
         "0.9 would have to pass 1.08. Above 1/(1+ε) it cannot act.",
-        clip_stops_common_tokens,
+        {"< 1": ">= 1"},
         clip_can_stop,
     ),
 ]

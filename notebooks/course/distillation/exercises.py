@@ -53,9 +53,7 @@ def _to_go(logp, teacher_logp, mask):
 TYPED = (
     Exercise(
         "17.distillation",
-        minutes=5,
         solution=distillation,
-        also=(lambda a, b, m: torch.where(m.bool(), b - a, 0.0),),
         cases=tuple(_case(seed) for seed in range(2)),
         mistakes={
             "That is the KL's sign: it pushes up what the student overrates. An "
@@ -75,9 +73,7 @@ TYPED = (
     ),
     Exercise(
         "17.reverse_kl",
-        minutes=10,
         solution=reverse_kl,
-        also=(lambda a, b, m: _kl_div(b, a, m),),
         cases=tuple(_wide(seed) for seed in range(2)),
         gradient=True,
         mistakes={
@@ -101,7 +97,6 @@ TYPED = (
 EXERCISES = (
     Exercise(
         "17.1",
-        minutes=5,
         solution="negative",
         why="0.5 · log(0.1/0.5) + 0.5 · log(0.9/0.5) = −0.51. It is minus KL(π ‖ π_T).",
         choices=("negative", "zero", "positive"),
@@ -110,12 +105,10 @@ EXERCISES = (
             "log(0.1/0.5) + 0.5 · log(0.9/0.5).": "zero",
             "The digit's advantage is positive, but that of # is more negative, and "
             "the student writes both equally often.": "positive",
-            "The sign is enough: negative, zero or positive.": -0.51,
         },
     ),
     Exercise(
         "17.2",
-        minutes=5,
         solution=("low", "small"),
         why="Student and teacher make the same mistakes, and only these are compared.",
         parts=("accuracy", "KL"),
@@ -131,7 +124,6 @@ EXERCISES = (
     ),
     Exercise(
         "17.3",
-        minutes=5,
         solution=0.7,
         why="0.71, 0.74 and 0.78. At the first character one teacher asks for a digit "
         "and the other for #, and the mean of their logarithms prefers neither.",
@@ -143,30 +135,22 @@ EXERCISES = (
     ),
     Exercise(
         "17.4",
-        minutes=10,
-        solution=(5, "b"),
+        solution="5b",
         why="The sum over the vocabulary is a function of the prefix. Whichever token "
         "was drawn gets the same number, which is a baseline. Line 5 should gather "
         "both log-probs at the sampled token; `(own - other).gather(-1, tokens[..., "
         "None])[..., 0]`.",
-        parts=("line", "reason"),
-        choices=(tuple(range(1, 9)), ("a", "b", "c", "d")),
+        lines=8,
         mistakes={
             "The reason is right, but line 6 only passes on what line 5 has already "
-            "summed up.": (6, "b"),
+            "summed up.": "6b",
             "Line 6 has the right sign: a smaller KL is better, so its negative is the "
-            "advantage.": (6, "d"),
+            "advantage.": "6d",
             "A baseline would not change what this teaches, because the expected "
-            "gradient is 0 already. Is the number different for another token?": (
-                6,
-                "c",
-            ),
+            "gradient is 0 already. Is the number different for another token?": "6c",
             "Weighted by the student it is the reverse KL, which the right line "
-            "descends, too.": (5, "a"),
-            "Line 7 is REINFORCE with the token's ratio, and its sign is right.": (
-                7,
-                "d",
-            ),
+            "descends, too.": "5a",
+            "Line 7 is REINFORCE with the token's ratio, and its sign is right.": "7d",
         },
     ),
 )

@@ -4,34 +4,15 @@ from course.kit.misreading import Misreading
 from course.kit.plain import clipped
 
 
-def loss_over_longest(logp, old_logp, advantages, mask, max_length):
-    """−Σ_i Σ_t / (B · longest response of this batch): `max_length` is not read."""
-    longest = mask.sum(-1).max()
-    total = (clipped((logp - old_logp).exp(), advantages[:, None]) * mask).sum()
-    return -total / (len(mask) * longest)
-
-
 def loss_over_constant(logp, old_logp, advantages, mask, max_length):
     """−Σ_i Σ_t / (B · L_max), L_max the same for every batch of the run."""
     total = (clipped((logp - old_logp).exp(), advantages[:, None]) * mask).sum()
     return -total / (len(mask) * max_length)
 
 
-def shares_falling_with_length(lengths):
-    """Σ_t of each response's weights, were a long one to weigh less: ∝ 1/|o_i|."""
-    inverse = [1 / n for n in lengths]
-    return [x / sum(inverse) for x in inverse]
-
-
 def shares_growing_with_length(lengths):
     """Σ_t of each response's weights, equal for all tokens: |o_i| / Σ_j |o_j|."""
     return [n / sum(lengths) for n in lengths]
-
-
-def loss_with_std(logp, old_logp, rewards, mask, max_length):
-    """One group, the constant for 1/|o|, and the std still there."""
-    advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-6)
-    return loss_over_constant(logp, old_logp, advantages, mask, max_length)
 
 
 def loss_without_std(logp, old_logp, rewards, mask, max_length):
@@ -57,7 +38,7 @@ MISREADINGS = [
         "The constant is the longest response of the batch.",
         "Then it is no constant: it changes from batch to batch, so the same token "
         "counts more in a batch of short responses. Take one number for the run.",
-        loss_over_longest,
+        {"* max_length)": "* mask.sum(-1).max())"},
         loss_over_constant,
     ),
     Misreading(
@@ -66,7 +47,7 @@ MISREADINGS = [
         "They weigh more. Every token now weighs the same, so a response weighs in "
         "proportion to its length. Under 1/|o| all responses weighed the same, so the "
         "tokens of long ones weighed little.",
-        shares_falling_with_length,
+        {"n / sum(lengths)": "1 / n / sum(1 / m for m in lengths)"},
         shares_growing_with_length,
     ),
     Misreading(
@@ -74,7 +55,11 @@ MISREADINGS = [
         "Dividing by a constant is Dr. GRPO.",
         "That is half of it. The std still boosts uneven groups. They are two "
         "settings, and TRL and verl keep the std unless you turn it off.",
-        loss_with_std,
+        {
+            "rewards - rewards.mean()": (
+                "(rewards - rewards.mean()) / (rewards.std() + 1e-6)"
+            )
+        },
         loss_without_std,
     ),
     Misreading(

@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 
 from course.kit.exercise import Exercise
+from course.kit.usual import batch, usual
 from refimpl.algorithms import ALGORITHMS, Objective, Tokens
 
 
@@ -20,15 +21,6 @@ def gmpo_loss(logp, old_logp, advantages, mask, low=0.4, high=0.4):
 
 def _one_sided(z, A, low, high):
     return torch.where(A > 0, z.clamp(max=high), z.clamp(min=-low))
-
-
-def _as_printed(logp, old_logp, advantages, mask, low=0.4, high=0.4):
-    """The paper's product of absolute values, its root, and the sign."""
-    A, r = advantages[:, None], (logp - old_logp).exp()
-    inside = r.clamp(math.exp(-low), math.exp(high))
-    factors = torch.minimum(r * A, inside * A).abs()
-    product = torch.where(mask > 0, factors, 1.0).prod(1)
-    return -(advantages.sign() * product ** (1 / mask.sum(1))).mean()
 
 
 def _only_free_tokens(logp, old_logp, advantages, mask, low=0.4, high=0.4):
@@ -51,34 +43,14 @@ def _clip_of_the_product(logp, old_logp, advantages, mask, low=0.4, high=0.4):
     return -(s * advantages).mean()
 
 
-def _batch() -> tuple:
-    """Four answers: a whole row, a hole in the middle of a row, and moved padding."""
-    mask = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0]])
-    r = torch.tensor(
-        [
-            [3.0, 0.5, 1.1, 1.45],
-            [0.4, 2.0, 1.8, 0.9],
-            [0.62, 1.2, 0.3, 2.5],
-            [2.0, 1.4, 1.3, 0.2],
-        ]
-    ).double()
-    old = -torch.linspace(0.2, 2.1, 16).double().view(4, 4)
-    A = torch.tensor([1.2, -0.5, -0.9, 0.2]).double()
-    return old + r.log(), old, A, mask.double()
-
-
 TYPED = (
     Exercise(
         "08.gmpo_loss",
-        minutes=8,
         solution=gmpo_loss,
-        also=(_as_printed,),
-        cases=(_batch(), (*_batch(), 0.2, 0.5)),
+        cases=(batch(0.8), (*batch(), 0.2, 0.5)),
         gradient=True,
         mistakes={
-            "The loss is minus the objective: its descent raises the objective.": {
-                "-(s": "(s"
-            },
+            **usual(gmpo_loss),
             "You clip on both sides. A token that comes back must keep its gradient.": {
                 "max=high": "-low, high",
                 "min=-low": "-low, high",
@@ -136,7 +108,6 @@ BROKEN = replace(ALGORITHMS["gmpo"], objective=_bounds_of_ratios)
 EXERCISES = (
     Exercise(
         "8.1",
-        minutes=3,
         solution=1.1,
         why="The wild token counts as e^0.4, so s = e^(0.4/4) = 1.105.",
         mistakes={
@@ -155,7 +126,6 @@ EXERCISES = (
     ),
     Exercise(
         "8.2",
-        minutes=3,
         solution=0.0004,
         why="The sum of a thousand equal log-ratios is 0.4 if each is 0.4/1000.",
         mistakes={
@@ -170,28 +140,23 @@ EXERCISES = (
     ),
     Exercise(
         "8.3",
-        minutes=8,
-        solution=(6, "b"),
+        solution="6b",
         why="z is a log-ratio, and its bounds are ∓0.4. With e^∓0.4, every z of a bad "
         "response is below the lower bound of 0.67 even on policy, so bad "
         "responses have no gradient.",
-        parts=("line", "reason"),
-        choices=(range(1, 11), ("a", "b", "c", "d")),
+        lines=10,
         mistakes={
             "The right line for another reason: both bounds are 0.4 in the paper, and "
-            "a wide clip does not stop tokens that have not moved.": (6, "a"),
+            "a wide clip does not stop tokens that have not moved.": "6a",
             "The right line for another reason: GMPO has one bound for each sign of "
-            "the advantage.": (6, "c"),
-            "The right line for another reason: clipping comes before the mean.": (
-                6,
-                "d",
-            ),
+            "the advantage.": "6c",
+            "The right line for another reason: clipping comes before the mean.": "6d",
             "Line 7 uses the bounds as it should: above for good responses, below for "
-            "bad ones. Where do the bounds come from?": (7, "b"),
-            "Line 7 is right: min for good responses, max for bad ones.": (7, "c"),
-            "Line 8 is right: the mean of the clipped log-ratios, then exp.": (8, "d"),
+            "bad ones. Where do the bounds come from?": "7b",
+            "Line 7 is right: min for good responses, max for bad ones.": "7c",
+            "Line 8 is right: the mean of the clipped log-ratios, then exp.": "8d",
             "Line 5 is right: z is the log-ratio. Which line treats it as if it were a "
-            "ratio?": (5, "b"),
+            "ratio?": "5b",
         },
     ),
 )

@@ -9,6 +9,7 @@ import torch
 
 from course.kit.by_hand import answers
 from course.kit.exercise import Exercise
+from course.kit.usual import batch, usual
 from refimpl import log_probs, sample
 from refimpl.tasks import Arithmetic
 
@@ -24,8 +25,8 @@ def grpo_loss(logp, old_logp, advantages, mask, epsilon=0.2):
     """PPO's clip with one advantage per response, and the mean per response."""
     A = advantages[:, None]  # the same for every token of a response
     r = (logp - old_logp).exp()
-    clipped = r.clamp(1 - epsilon, 1 + epsilon) * A
-    objective = torch.minimum(r * A, clipped)
+    clipped = r.clamp(1 - epsilon, 1 + epsilon)
+    objective = torch.minimum(r * A, clipped * A)
     weight = mask / (len(mask) * mask.sum(1, keepdim=True))  # 1 / (B |o_i|)
     return -(weight * objective).sum()
 
@@ -70,54 +71,15 @@ _MEAN_FIRST = torch.tensor([[0.5, 0.0, 1.0, 0.5], [1.0, 1.0, 1.0, 1.0]])
 _CLOSE = torch.tensor([[0.50, 0.52], [0.0, 1.0], [0.0, 0.0]])
 
 
-def _one_by_one(rewards: torch.Tensor, size: int) -> torch.Tensor:
-    found = []
-    for start in range(0, len(rewards), size):
-        row = rewards[start : start + size]
-        mean = sum(row) / size
-        variance = sum((x - mean) ** 2 for x in row) / (size - 1)
-        found += [(x - mean) / (variance**0.5 + 1e-6) for x in row]
-    return torch.stack(found)
-
-
-def _wider() -> tuple:
-    """Two groups of two, a hole in the middle of a row, and padding that has moved."""
-    mask = torch.tensor(
-        [[1, 1, 0, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]]
-    ).double()
-    r = torch.tensor(
-        [
-            [1.4, 1.1, 3.0, 0.6, 1.25],
-            [0.6, 1.4, 0.5, 2.0, 1.0],
-            [0.65, 1.0, 1.5, 0.2, 4.0],
-            [1.35, 0.1, 1.0, 1.0, 2.0],
-        ]
-    ).double()
-    old_logp = -torch.linspace(0.2, 2.1, 20).double().view(4, 5)
-    A = torch.tensor([0.7, -0.7, -1.2, 1.2]).double()
-    return old_logp + r.log(), old_logp, A, mask
-
-
 def _cases() -> tuple[tuple, ...]:
     logp, old_logp, rewards, mask = answers()
     three = logp.detach(), old_logp, advantage(rewards, 3), mask
-    return three, _wider(), (*_wider(), 0.3)
-
-
-def _by_cases(logp, old_logp, advantages, mask, epsilon=0.2):
-    """The clip as two conditions, and two means one after the other."""
-    A = advantages[:, None]
-    r = torch.exp(logp - old_logp)
-    too_far = ((A > 0) & (r > 1 + epsilon)) | ((A < 0) & (r < 1 - epsilon))
-    bound = torch.where(A > 0, 1 + epsilon, 1 - epsilon)
-    objective = torch.where(too_far, bound, r) * A * mask
-    return -(objective.sum(1) / mask.sum(1)).mean()
+    return three, batch(), (*batch(), 0.3)
 
 
 TYPED = (
     Exercise(
         "03.advantage",
-        minutes=5,
         solution=advantage,
         cases=(
             (_MIXED.flatten(), 4),
@@ -125,7 +87,6 @@ TYPED = (
             (_SMALL.flatten(), 4),
             (_PAIRS.flatten(), 2),
         ),
-        also=(_one_by_one,),
         mistakes={
             "You return one row per prompt. The loss wants one number per response: "
             "flatten the rows.": {".flatten()": ""},
@@ -170,41 +131,11 @@ TYPED = (
     ),
     Exercise(
         "03.grpo_loss",
-        minutes=10,
         solution=grpo_loss,
         cases=_cases(),
-        also=(_by_cases,),
         gradient=True,
         mistakes={
-            "That is the objective, which we maximise. A loss has the other sign.": {
-                "-(weight": "(weight"
-            },
-            "You take the mean over all tokens, as PPO does here. GRPO averages each "
-            "response first, and then the responses.": {
-                "mask / (len(mask) * mask.sum(1, keepdim=True))": "mask / mask.sum()"
-            },
-            "You divide by T, the padded width. A response is divided by the number of "
-            "its own tokens.": {
-                "mask / (len(mask) * mask.sum(1, keepdim=True))": "mask / mask.numel()"
-            },
-            "Padding counts. Multiply by the mask before you add up.": {
-                "mask / (len(mask) * mask.sum(1, keepdim=True))": "1 / mask.numel()"
-            },
-            "Each response has its mean, but you add the responses up. Divide by their "
-            "number as well.": {"len(mask) * ": ""},
-            "The clip takes the smaller of the two terms: torch.minimum.": {
-                "minimum": "maximum"
-            },
-            "There is no clip. Compare r Â with the same for r between 1 − ε and "
-            "1 + ε, and take the smaller.": {"torch.minimum(r * A, clipped)": "r * A"},
-            "You always clip. The minimum leaves a token its gradient when it has "
-            "moved the wrong way.": {"torch.minimum(r * A, clipped)": "clipped"},
-            "Upside down: r is the new probability over the old one.": {
-                "logp - old_logp": "old_logp - logp"
-            },
-            "The difference of two log-probs is log r. The ratio is its exponential.": {
-                ".exp()": ""
-            },
+            **usual(grpo_loss),
             "That is one ratio for the whole response. GRPO has one for each token.": {
                 "(logp - old_logp)": "((logp - old_logp) * mask).sum(1)[:, None]"
             },
@@ -223,7 +154,6 @@ def _share(groups: torch.Tensor) -> float:
 EXERCISES = (
     Exercise(
         "3.1",
-        minutes=3,
         solution=-1.5,
         why="The mean is 0.75 and the std 0.5, so (0 − 0.75)/0.5. The wrong answer is "
         "now the rare one, and is pushed as hard as the only right one was before.",
@@ -241,7 +171,6 @@ EXERCISES = (
     ),
     Exercise(
         "3.2",
-        minutes=5,
         solution=0.5,
         why="A dead group adds nothing to the sum, but its answers are counted in B, "
         "by which the mean over responses divides. Half the answers are dead, so every "
@@ -258,7 +187,6 @@ EXERCISES = (
     ),
     Exercise(
         "3.3",
-        minutes=5,
         solution=0.0,
         why="At r = 1 the mean over a response's tokens is its advantage, whatever its "
         "length, and the four advantages 1.5, −0.5, −0.5, −0.5 add up to 0.",
@@ -280,10 +208,8 @@ EXERCISES = (
     ),
     Exercise(
         "3.4",
-        minutes=5,
         solution=dead_share,
         cases=((_HALVES,), (_MIXED,), (_EQUAL,), (_MEAN_FIRST,), (_CLOSE,)),
-        also=(lambda rewards: _share((rewards == rewards[:, :1]).all(-1)),),
         mistakes={
             "You count only the groups that are all wrong. A group that is all right "
             "is dead too.": (lambda rewards: _share((rewards == 0).all(-1))),
@@ -310,7 +236,6 @@ EXERCISES = (
     ),
     Exercise(
         "3.5",
-        minutes=5,
         solution=(16, 15),
         parts=("updates", "updates in which a clip can act"),
         choices=((1, 15, 16, 512, 8192), (0, 1, 15, 16, 512)),
@@ -338,39 +263,28 @@ EXERCISES = (
     ),
     Exercise(
         "3.6",
-        minutes=10,
-        solution=(4, "a"),
-        parts=("line", "reason"),
-        choices=((*range(1, 13),), ("a", "b", "c", "d")),
+        solution="4a",
+        lines=12,
         why="`repeat` gives sum 1, 2, 3, …, 1, 2, 3, …, but the responses stand in "
         "groups, so it must be `repeat_interleave`. The verifier compares most answers "
         "with another question's sum.",
         mistakes={
             "Line 4 it is. But the groups are right: line 6 cuts the rewards as the "
-            "answers stand. It is the sums that stand in another order.": (4, "b"),
-            "Line 4 it is, but π_old stays what it was at the rollout.": (4, "c"),
+            "answers stand. It is the sums that stand in another order.": "4b",
+            "Line 4 it is, but π_old stays what it was at the rollout.": "4c",
             "Line 4 it is, but the mini-batches are right: 32 rows are four whole "
-            "groups.": (4, "d"),
-            "The reason is right. Which line puts the sums into another order?": (
-                5,
-                "a",
-            ),
+            "groups.": "4d",
+            "The reason is right. Which line puts the sums into another order?": "5a",
             "The reason is right, but line 2 makes one prompt per problem, as it "
-            "should. Which line prepares the sums?": (2, "a"),
-            "Line 3 is right: the 8 answers to a prompt come one below another.": (
-                3,
-                "b",
-            ),
-            "Line 6 is right: rows 0 to 7 answer the first prompt, and so on.": (
-                6,
-                "b",
-            ),
-            "Line 7 is right: mean and std of each row, which is one group.": (7, "b"),
-            "Line 8 is right: four mini-batches of four whole groups.": (8, "d"),
-            "Line 9 is right: it takes the same rows as `A.flatten()[part]`.": (9, "d"),
-            "Line 10 is right: the log-probs of the policy as it is now.": (10, "c"),
+            "should. Which line prepares the sums?": "2a",
+            "Line 3 is right: the 8 answers to a prompt come one below another.": "3b",
+            "Line 6 is right: rows 0 to 7 answer the first prompt, and so on.": "6b",
+            "Line 7 is right: mean and std of each row, which is one group.": "7b",
+            "Line 8 is right: four mini-batches of four whole groups.": "8d",
+            "Line 9 is right: it takes the same rows as `A.flatten()[part]`.": "9d",
+            "Line 10 is right: the log-probs of the policy as it is now.": "10c",
             "Line 11 is right: `mini.logp` is the sampler's, which is π_old. And the "
-            "reward is too low before any update.": (11, "c"),
+            "reward is too low before any update.": "11c",
         },
     ),
 )

@@ -14,22 +14,6 @@ def loss_with_stored_old_logp(logp, old_logp, advantages, mask):
     return -mean_of_rows(clipped(r, advantages[:, None]), mask)
 
 
-def loss_with_recomputed_old_logp(logp, old_logp, advantages, mask):
-    """The same with "π_old" taken from the current model: r ≡ 1 at every update."""
-    return loss_with_stored_old_logp(logp, logp.detach(), advantages, mask)
-
-
-def loss_with_summed_log_ratio(logp, old_logp, advantages, mask):
-    """r = exp(Σ_t (log π_θ − log π_old)): the whole response as one ratio."""
-    z = ((logp - old_logp) * mask).sum(-1, keepdim=True)
-    return -mean_of_rows(clipped(z.exp(), advantages[:, None]).expand_as(mask), mask)
-
-
-def k3_swapped(logp, ref_logp):
-    """π_θ/π_ref − log(π_θ/π_ref) − 1, on samples of π_θ."""
-    return (logp - ref_logp).exp() - (logp - ref_logp) - 1
-
-
 def k3(logp, ref_logp):
     """π_ref/π_θ − log(π_ref/π_θ) − 1, on samples of π_θ (2402.03300, Eq. 4)."""
     return (ref_logp - logp).exp() - (ref_logp - logp) - 1
@@ -70,11 +54,6 @@ def total_advantage(correct, size):
     return 2 * math.sqrt(correct * (size - correct) * (size - 1) / size)
 
 
-def expected_k1_loss(logp, ref_logp):
-    """Σ_a sg[π_θ(a)] log(π_θ/π_ref): its gradient is Σ_a ∇π_θ(a) = 0."""
-    return (logp.exp().detach() * (logp - ref_logp)).sum()
-
-
 def expected_k2_loss(logp, ref_logp):
     """Σ_a sg[π_θ(a)] ½ log²(π_θ/π_ref): its gradient is ∇KL(π_θ‖π_ref)."""
     return (logp.exp().detach() * (logp - ref_logp) ** 2 / 2).sum()
@@ -86,7 +65,7 @@ MISREADINGS = [
         "π_old is the model at the start of each update.",
         "π_old is the policy before the first update. Recomputed in the loop it makes "
         "every ratio 1, the clip inert, and stale data silently on-policy.",
-        loss_with_recomputed_old_logp,
+        {"- old_logp": "- logp.detach()"},
         loss_with_stored_old_logp,
     ),
     Misreading(
@@ -94,14 +73,18 @@ MISREADINGS = [
         "A response's ratio is the exponential of its summed log-ratios.",
         "GRPO's ratio belongs to a token. The sum grows with the length: ten tokens at "
         "1.05 give 1.63 and are clipped, though no token is near its bound.",
-        loss_with_summed_log_ratio,
+        {
+            "(logp - old_logp).exp()": (
+                "((logp - old_logp) * mask).sum(-1, keepdim=True).exp().expand_as(mask)"
+            )
+        },
         loss_with_stored_old_logp,
     ),
     Misreading(
         "swapped_kl",
         "k3 = π_θ/π_ref − log(π_θ/π_ref) − 1.",
         "π_ref is on top. Swapped, the mean under π_θ is χ² − KL, which is no KL.",
-        k3_swapped,
+        {"ref_logp - logp": "logp - ref_logp"},
         k3,
     ),
     Misreading(
@@ -134,7 +117,7 @@ MISREADINGS = [
         "k1 is unbiased, so adding β k1 to the loss pulls towards π_ref.",
         "Its value is unbiased, but its expected gradient is 0. That of k2 is "
         "∇KL(π_θ‖π_ref).",
-        expected_k1_loss,
+        {" ** 2 / 2": ""},
         expected_k2_loss,
     ),
 ]

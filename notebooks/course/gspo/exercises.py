@@ -1,11 +1,11 @@
 """Chapter 05: the two losses that are typed, and the exercises."""
 
-import itertools
 import math
 
 import torch
 
 from course.kit.exercise import Exercise
+from course.kit.usual import batch
 
 # The losses of "Type it"
 
@@ -40,39 +40,6 @@ def _per_response(each, mask):
     return ((each * mask).sum(-1) / mask.sum(-1)).mean()
 
 
-def _row_by_row(logp, old_logp, advantages, mask, low=3e-4, high=4e-4):
-    """GSPO with PPO's clip as a maximum of losses, one response after the other."""
-    losses = []
-    for new, old, advantage, row in zip(logp, old_logp, advantages, mask, strict=True):
-        s = (new - old)[row > 0].mean().exp()
-        stopped = s.clamp(1 - low, 1 + high) * advantage
-        losses.append(torch.maximum(-s * advantage, -stopped))
-    return torch.stack(losses).mean()
-
-
-def _gspo_token_row_by_row(logp, old_logp, advantages, mask, low=3e-4, high=4e-4):
-    """GSPO-token with π/sg[π] written as a fraction of probabilities."""
-    losses = []
-    for new, old, each, row in zip(logp, old_logp, advantages, mask, strict=True):
-        new, old, each = new[row > 0], old[row > 0], each[row > 0]
-        s = (new - old).detach().mean().exp() * new.exp() / new.exp().detach()
-        losses.append(-_clipped(s, each, low, high).mean())
-    return sum(losses) / len(losses)
-
-
-def _batch(scale: float, seed: int = 5):
-    """Four responses with padding, a hole, and arbitrary numbers outside the mask."""
-    dice = torch.Generator().manual_seed(seed)
-    z = torch.randn(4, 5, generator=dice, dtype=torch.float64) * scale
-    old_logp = -torch.rand(4, 5, generator=dice, dtype=torch.float64) - 0.2
-    mask = torch.ones(4, 5, dtype=torch.float64)
-    mask[1, 3:] = 0
-    mask[2, 1] = 0  # as between two turns of a dialogue
-    mask[3, 2:] = 0
-    return old_logp + z, old_logp, mask
-
-
-_A = torch.tensor([1.2, -0.7, -0.4, 0.9], dtype=torch.float64)
 _A_TOKENS = torch.tensor(
     [
         [1.5, -0.5, 1, 0.3, -1],
@@ -90,17 +57,15 @@ def _cases(advantages):
     return tuple(
         (logp, old_logp, advantages, mask, low, high)
         for scale, low, high in shapes
-        for logp, old_logp, mask in [_batch(scale)]
+        for logp, old_logp, _, mask in [batch(scale)]
     )
 
 
 TYPED = (
     Exercise(
         "05.gspo_loss",
-        minutes=10,
         solution=gspo_loss,
-        also=(_row_by_row,),
-        cases=_cases(_A),
+        cases=_cases(batch()[2]),
         gradient=True,
         mistakes={
             "The root is missing: divide the sum of log-ratios by |o| before exp.": {
@@ -156,9 +121,7 @@ TYPED = (
     ),
     Exercise(
         "05.gspo_token_loss",
-        minutes=10,
         solution=gspo_token_loss,
-        also=(_gspo_token_row_by_row,),
         cases=_cases(_A_TOKENS),
         gradient=True,
         mistakes={
@@ -231,23 +194,6 @@ def mean_of_s(old: list[float], new: list[float], n: int) -> float:
     return one_token**n
 
 
-def _by_logs(old, new, n):
-    """Σ π_old^(1 − 1/n) π_θ^(1/n), to the n."""
-    old, new = torch.tensor([old, new], dtype=torch.float64).log()
-    return (n * ((1 - 1 / n) * old + new / n).logsumexp(0)).exp().item()
-
-
-def _by_enumeration(old, new, n):
-    """The sum over all responses, for short ones; else the formula."""
-    if len(old) ** n > 10_000:
-        return _by_logs(old, new, n)
-    total = 0.0
-    for tokens in itertools.product(range(len(old)), repeat=n):
-        chance = math.prod(old[t] for t in tokens)
-        total += chance * math.prod(new[t] / old[t] for t in tokens) ** (1 / n)
-    return total
-
-
 def _kl(p, q):
     return sum(x * math.log(x / y) for x, y in zip(p, q, strict=True))
 
@@ -255,7 +201,6 @@ def _kl(p, q):
 EXERCISES = (
     Exercise(
         "5.1",
-        minutes=5,
         solution=0,
         why="log s = (7 · 0.262 − 2.996) / 8 = −0.145. So s = 0.865 < 1, and with Â > "
         "0 the gate is open.",
@@ -269,9 +214,7 @@ EXERCISES = (
     ),
     Exercise(
         "5.2",
-        minutes=5,
         solution=room_for_one_token,
-        also=(lambda length, epsilon: (1 + epsilon) ** length,),
         cases=((30, 0.04), (4, 0.2), (1000, 4e-4)),
         mistakes={
             "You return the log-ratio z; the question asks for the ratio r = e^z.": (
@@ -296,9 +239,7 @@ EXERCISES = (
     ),
     Exercise(
         "5.3",
-        minutes=15,
         solution=mean_of_s,
-        also=(_by_logs, _by_enumeration),
         cases=(
             ([0.5, 0.5], [0.6, 0.4], 1),
             ([0.5, 0.5], [0.6, 0.4], 4),
@@ -324,7 +265,6 @@ EXERCISES = (
     ),
     Exercise(
         "5.4",
-        minutes=5,
         solution="second",
         why="All six tokens share s = 1.1, which is above 1.04. There the min stops "
         "only the tokens with Â > 0.",
@@ -340,27 +280,22 @@ EXERCISES = (
     ),
     Exercise(
         "5.5",
-        minutes=10,
-        parts=("line", "reason"),
-        choices=((1, 2, 3, 4, 5, 6, 7, 8, 9), ("a", "b", "c", "d")),
-        solution=(7, "b"),
+        lines=9,
+        solution="7b",
         why="|o| counts the response's tokens. With the prompt's among them the mean "
         "runs over log-ratios of 0, so a longer prompt brings s nearer to 1.",
         mistakes={
             "Line 6 is right: it removes the prompt's log-ratios. But where are its "
-            "tokens counted all the same?": (6, "b"),
+            "tokens counted all the same?": "6b",
             "Line 5 is right: the prompt's log-probs are computed, and removed in "
-            "line 6. Where are they counted?": (5, "b"),
+            "line 6. Where are they counted?": "5b",
             "Line 8 is right: GSPO clips one ratio per response. Why does that ratio "
-            "depend on the prompt?": (8, "a"),
-            "Line 6 is right: old_logp was stored when the response was sampled.": (
-                6,
-                "d",
-            ),
+            "depend on the prompt?": "8a",
+            "Line 6 is right: old_logp was stored when the response was sampled.": "6d",
             "Line 3 is right: the advantages belong to the rollout, which is the same "
-            "in all mini-batches.": (3, "c"),
+            "in all mini-batches.": "3c",
             "The line is right, but GSPO does not clip single tokens. What does the "
-            "line count?": (7, "a"),
+            "line count?": "7a",
         },
     ),
 )

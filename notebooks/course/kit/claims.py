@@ -1,7 +1,6 @@
 """The claims as the chapters quote them, and the runs that decided them."""
 
 import csv
-import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 
@@ -71,19 +70,6 @@ def column(name: str, cell: Cell, seeds: int = 1) -> list[list[float]]:
     if chosen.empty:
         raise ValueError(f"no run of {cell} is stored at {str(STORE)!r}")
     return [rows[run][name].to_list() for run in chosen["run"]]
-
-
-def early(name: str, cell: Cell, first: int, last: int) -> dict[int, float]:
-    """A column's mean over rollouts `first` to `last`, by warm start."""
-    rows = read()[1]
-    each = _of(cell)["run"].map(lambda run: rows[run][name][first - 1 : last].mean())
-    return each.groupby("start").mean().to_dict()
-
-
-def octaves(values: Mapping[int, float], others: Mapping[int, float]) -> Estimate:
-    """Return the mean log2 of the quotient over warm starts, with its 95 % interval."""
-    both = values.keys() & others.keys()
-    return estimate({s: [math.log2(values[s] / others[s])] for s in both})
 
 
 def mean(name: str, cell: Cell, runs: pd.DataFrame) -> Estimate:
@@ -179,13 +165,6 @@ HEAD = (
     "would matter",
     "verdict",
 )
-
-
-def quote(*numbers: int) -> Markdown:
-    """These claims' lines of the ledger."""
-    lines = [line for line in judged() + seconds() if parent(line) in numbers]
-    rows = [[f"{c['claim']} · {c['title']}", *measured(c)] for c in lines]
-    return markdown(rows, ("claim", *HEAD), disable_numparse=True)
 
 
 def parent(line: Mapping[str, str]) -> int:

@@ -23,34 +23,43 @@ import torch
 import course
 
 
-@dataclass(frozen=True)
+@dataclass
 class Exercise:
     """`solution` is a function of the cases' arguments, or a plain value and `why`.
 
     `mistakes` maps a reply to the wrong function (or value) that it explains; a dict
-    stands for the solution with its keys' text replaced. `also` holds right answers
-    written another way, which must pass. `choices` holds the answers that the task
-    offers, if it offers any. Where two answers are asked for, `parts` names them, and
-    `choices`, if given, has a tuple for each. With `gradient` a case's first argument
-    is log π, and a function is judged by its value and by its gradient with respect to
-    it. Title, kind and difficulty stand in the chapter, above the cell.
+    stands for the solution with its keys' text replaced. `choices` holds the answers
+    that the task offers, if it offers any. Where two answers are asked for, `parts`
+    names them, and `choices`, if given, has a tuple for each. Where a bug is sought in
+    a listing of so many `lines`, an answer such as "6a" is its line and the reason.
+    With `gradient` a case's first argument is log π, and a function is judged by its
+    value and by its gradient with respect to it. Title, kind, difficulty and minutes
+    stand in the chapter, above the cell.
     """
 
     key: str
-    minutes: int
     solution: Any
     why: str = ""
     cases: tuple[tuple, ...] = ()
     mistakes: dict[str, Any] = field(default_factory=dict)
-    also: tuple = ()
     choices: tuple = ()
     parts: tuple[str, ...] = ()
+    lines: int = 0
     gradient: bool = False
 
     def __post_init__(self):
+        if self.lines:
+            self.parts = "line", "reason"
+            self.choices = tuple(range(1, self.lines + 1)), ("a", "b", "c", "d")
+            self.solution = _at_line(self.solution)
+            self.mistakes = {one: _at_line(at) for one, at in self.mistakes.items()}
         for says, wrong in self.mistakes.items():
             if isinstance(wrong, dict):
                 self.mistakes[says] = edited(self.solution, wrong)
+
+
+def _at_line(answer: str) -> tuple[int, str]:
+    return int(answer[:-1]), answer[-1]
 
 
 def edited(solution: Callable, edits: Mapping[str, str]) -> Callable:
@@ -76,7 +85,7 @@ def judged(exercise: Exercise, attempt: Any) -> str:
 def judge(exercise: Exercise, attempt: Any) -> tuple[str, str]:
     """A mark (`RIGHT`, `WRONG` or `EMPTY`) and the sentence that explains it."""
     if is_stub(attempt):
-        return EMPTY, f"Not attempted yet (about {exercise.minutes} minutes)."
+        return EMPTY, "Not attempted yet."
     if exercise.parts and isinstance(attempt, str):  # "k3, k1" for ("k3", "k1")
         attempt = attempt.strip("()[] ").split(",")
     if exercise.parts and isinstance(attempt, list | tuple):
@@ -84,7 +93,7 @@ def judge(exercise: Exercise, attempt: Any) -> tuple[str, str]:
     try:
         answers = _answers(exercise, attempt)
     except NotImplementedError:
-        return EMPTY, f"Not attempted yet (about {exercise.minutes} minutes)."
+        return EMPTY, "Not attempted yet."
     except _Raised as raised:
         return WRONG, str(raised)
     right = _answers(exercise, exercise.solution)

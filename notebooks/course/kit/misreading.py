@@ -13,17 +13,25 @@ from dataclasses import dataclass
 from functools import cache
 
 import course
+from course.kit.exercise import edited
 
 
-@dataclass(frozen=True)
+@dataclass
 class Misreading:
-    """A mistaken `claim`, its `correction`, and both as code."""
+    """A mistaken `claim`, its `correction`, and both as code.
+
+    A dict for `wrong` stands for the right function with its keys' text replaced.
+    """
 
     name: str
     claim: str
     correction: str
-    wrong: Callable
+    wrong: Callable | dict[str, str]
     right: Callable
+
+    def __post_init__(self):
+        if isinstance(self.wrong, dict):
+            self.wrong = edited(self.right, self.wrong)
 
 
 def misreading(name: str) -> Misreading:

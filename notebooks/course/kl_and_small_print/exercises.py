@@ -4,6 +4,7 @@ import torch
 
 from course.kit.by_hand import answers
 from course.kit.exercise import Exercise
+from course.kit.usual import usual
 
 
 def k3_loss(logp, ref_logp, mask, beta=0.1):
@@ -33,14 +34,6 @@ _REF3 = _ONE.old_logp + torch.tensor(
 _HOLE = torch.tensor([[1.0, 0, 1, 0], [1, 1, 0, 1], [1, 1, 0, 0]]).double()
 
 
-def _k3(d):
-    return torch.expm1(-d) + d
-
-
-def _k3_of_the_masked(logp, ref, mask, beta=0.1):
-    return beta * _k3((logp - ref)[mask.bool()]).mean()
-
-
 _LOGP = torch.tensor([-0.1, -1.0, -3.0])
 _REF = torch.tensor([-0.5, -1.0, -1.5])
 
@@ -49,24 +42,10 @@ _V_OLD = torch.tensor([0.0, 0.0, 0.3, 0.2])
 _TARGET = torch.tensor([1.0, 0.8, 0.5, 1.0])
 
 
-def _larger_half(value, old, target, epsilon):
-    held = value.clamp(min=old - epsilon, max=old + epsilon)
-    errors = torch.stack([value - target, held - target])
-    return 0.5 * errors.square().amax(0)
-
-
-def _paid_at_the_end(score, logp, ref_logp, beta):
-    paid = torch.zeros_like(logp)
-    paid[-1] = score
-    return paid + beta * (ref_logp - logp)
-
-
 TYPED = (
     Exercise(
         "02b.k3_loss",
-        minutes=10,
         solution=k3_loss,
-        also=(_k3_of_the_masked,),
         cases=(
             (_ONE.logp, _REF3, _ONE.mask),
             (_ONE.logp, _REF3, _ONE.mask, 0.5),
@@ -74,6 +53,7 @@ TYPED = (
         ),
         gradient=True,
         mistakes={
+            **usual(k3_loss),
             "π_ref is on top: k3 is e^(−d) − 1 + d. You have e^d − 1 − d, whose mean "
             "is no KL.": {"logp - ref_logp": "ref_logp - logp"},
             "That is k1. As a loss, its gradient is 0 on average.": {
@@ -88,16 +68,6 @@ TYPED = (
             "The −1 is missing: at d = 0 the price is 0.": {" - 1": ""},
             "The value is right, but d is detached in the exponential. Then only k1's "
             "gradient is left.": {"(-d)": "(-d).detach()"},
-            "Padding counts in yours. The weight is mask / mask.sum().": {
-                "mask / mask.sum()": "1 / mask.numel()"
-            },
-            "That is the sum. Divide by the number of response tokens, mask.sum().": {
-                "mask / mask.sum()": "mask"
-            },
-            "You average each answer first, and then the answers. Here all tokens "
-            "weigh the same.": {
-                "mask / mask.sum()": "mask / mask.sum(1, keepdim=True) / len(mask)"
-            },
         },
     ),
 )
@@ -105,7 +75,6 @@ TYPED = (
 EXERCISES = (
     Exercise(
         "2b.1",
-        minutes=5,
         solution="stays",
         choices=("falls", "falls slowly", "stays", "rises"),
         why="The expected gradient of k1 is the mean score, Σ π ∇log π = ∇ Σ π = 0. "
@@ -121,7 +90,6 @@ EXERCISES = (
     ),
     Exercise(
         "2b.2",
-        minutes=5,
         solution=("k3", "k1"),
         choices=(("k1", "k2", "k3"), ("k1", "k2", "k3")),
         why="At d = −2 the slopes are 1 (k1), −2 (k2) and 1 − e² = −6.4 (k3).",
@@ -140,7 +108,6 @@ EXERCISES = (
     ),
     Exercise(
         "2b.3",
-        minutes=5,
         solution=1.0,
         choices=(0.01, 0.1, 1.0, 100.0),
         why="Adam divides the mean gradient by the root of the mean square, and both "
@@ -154,9 +121,7 @@ EXERCISES = (
     ),
     Exercise(
         "2b.4",
-        minutes=5,
         solution=token_rewards,
-        also=(_paid_at_the_end,),
         cases=((1.0, _LOGP, _REF, 0.1), (0.0, _LOGP, _REF, 0.5)),
         mistakes={
             "The score is given once, at the last token.": {"rewards[-1]": "rewards"},
@@ -175,9 +140,7 @@ EXERCISES = (
     ),
     Exercise(
         "2b.5",
-        minutes=10,
         solution=clipped_value_loss,
-        also=(_larger_half,),
         cases=((_V, _V_OLD, _TARGET, 0.2),),
         mistakes={
             "min rewards the clip with a smaller loss. A loss takes the max, as the "

@@ -2,7 +2,8 @@
 
 import torch
 
-from course.kit.exercise import Exercise, edited
+from course.kit.exercise import Exercise
+from course.kit.usual import batch, usual
 
 
 def trained_on(pi, mu, cap):
@@ -16,56 +17,27 @@ def _masked(pi, mu, cap):
     return [x / (sum(kept) or 1.0) for x in kept]
 
 
-def _by_weight(pi, mu, cap):
-    """The same, from the weight."""
-    kept = [q * min(p / q, cap) for p, q in zip(pi, mu)]
-    return [x / sum(kept) for x in kept]
-
-
 def corrected_grpo(logp, old_logp, mu_logp, rewards, mask):
     """GRPO with IcePop's band."""
     A = ((rewards - rewards.mean()) / (rewards.std() + 1e-6))[:, None]
     w = (old_logp - mu_logp).exp()
     w = w * ((w >= 0.5) & (w <= 5.0))
     r = (logp - old_logp).exp()
-    each = w * torch.minimum(r * A, r.clamp(0.8, 1.2) * A)
-    return -((each * mask).sum(-1) / mask.sum(-1)).mean()
+    clipped = r.clamp(0.8, 1.2)
+    weight = mask / (len(mask) * mask.sum(1, keepdim=True))
+    return -(weight * w * torch.minimum(r * A, clipped * A)).sum()
 
 
-_BAND = "w * ((w >= 0.5) & (w <= 5.0))"
-_by_where = edited(corrected_grpo, {_BAND: "torch.where((w < 0.5) | (w > 5), 0, w)"})
-
-
-def _moved(*rows):
-    return torch.tensor(rows).double().log()
-
-
-_CASES = (
-    (
-        _moved([0.5, 0.3, 0.2], [0.4, 0.35, 0.3]),
-        _moved([0.4, 0.35, 0.2], [0.45, 0.4, 0.3]),
-        _moved([0.2, 0.3, 0.02], [0.5, 0.1, 0.9]),
-        torch.tensor([1.0, 0.0]).double(),
-        torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]).double(),
-    ),
-    (
-        _moved([0.6, 0.1, 0.2], [0.2, 0.35, 0.3], [0.5, 0.4, 0.6]),
-        _moved([0.4, 0.1, 0.3], [0.3, 0.3, 0.3], [0.5, 0.5, 0.5]),
-        _moved([0.1, 0.9, 0.2], [0.2, 0.3, 0.04], [0.6, 0.4, 0.9]),
-        torch.tensor([1.0, 0.0, 0.0]).double(),
-        torch.tensor([[1.0, 0.0, 1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]).double(),
-    ),
-)
+_MU = batch(1.2, seed=1)[0]
 
 TYPED = (
     Exercise(
         "15.corrected_grpo",
-        minutes=10,
         solution=corrected_grpo,
-        also=(_by_where,),
-        cases=_CASES,
+        cases=((*batch()[:2], _MU, torch.tensor([1.0, 0, 0, 1]), batch()[3]),),
         gradient=True,
         mistakes={
+            **usual(corrected_grpo),
             "A weight outside the band becomes 0. You hold it at the edge.": {
                 "w * ((w >= 0.5) & (w <= 5.0))": "w.clamp(0.5, 5.0)"
             },
@@ -78,13 +50,9 @@ TYPED = (
             },
             "The weight compares π_old with μ. Yours has π_θ, which the ratio has "
             "already.": {"(old_logp - mu": "(logp.detach() - mu"},
-            "The clip is missing.": {"r.clamp(0.8, 1.2) * A": "r * A"},
             "The clip is for r alone; you clip the product w r.": {
-                "w * torch.minimum(r * A, r": "torch.minimum(w * r * A, (w * r)"
-            },
-            "GRPO takes each answer's mean first.": {"sum(-1)": "sum()"},
-            "Padding counts: multiply by the mask.": {
-                "(each * mask).sum(-1) / mask.sum(-1)": "each"
+                "clipped = r": "r = w * r\n    clipped = r",
+                "weight * w": "weight",
             },
         },
     ),
@@ -93,7 +61,6 @@ TYPED = (
 EXERCISES = (
     Exercise(
         "15.1",
-        minutes=3,
         solution=0.0,
         why="π_old is computed from the weights that make the first update, so "
         "π_θ/π_old is 1 for every token, however old the sampler is.",
@@ -107,9 +74,7 @@ EXERCISES = (
     ),
     Exercise(
         "15.2",
-        minutes=10,
         solution=trained_on,
-        also=(_by_weight,),
         cases=(
             ([0.6, 0.3, 0.1], [0.2, 0.4, 0.4], 2.0),
             ([0.5, 0.5], [0.25, 0.75], 1.5),
@@ -132,7 +97,6 @@ EXERCISES = (
     ),
     Exercise(
         "15.3",
-        minutes=5,
         solution=256,
         why="The dotted line of the right panel is at 0.4 for 64 tokens, at 1.95 for "
         "256.",
@@ -145,21 +109,16 @@ EXERCISES = (
     ),
     Exercise(
         "15.4",
-        minutes=10,
-        solution=(5, "c"),
-        parts=("line", "reason"),
-        choices=(tuple(range(1, 8)), ("a", "b", "c", "d")),
+        solution="5c",
+        lines=7,
         why="`old` comes from the sampler already, so `ratio` is π_θ/μ, and w "
         "multiplies by the learner's distance to the sampler a second time. Leave the "
         "weight out.",
         mistakes={
-            "Line 2 is right: that is the two-policy mode.": (2, "a"),
-            "A one-sided cap is no error. What does w correct here?": (
-                5,
-                "b",
-            ),
-            "A weight must not have a gradient. What does it correct here?": (5, "d"),
-            "Line 7 is right by itself. What is left for w to correct?": (7, "c"),
+            "Line 2 is right: that is the two-policy mode.": "2a",
+            "A one-sided cap is no error. What does w correct here?": "5b",
+            "A weight must not have a gradient. What does it correct here?": "5d",
+            "Line 7 is right by itself. What is left for w to correct?": "7c",
         },
     ),
 )

@@ -5,19 +5,9 @@ import torch
 from course.kit.misreading import Misreading
 
 
-def from_the_clip(logp, old_logp, sampler_logp):
-    """The share of tokens whose π_θ/π_old lies outside 1 ± 0.2."""
-    return ((logp - old_logp).exp() - 1).abs().gt(0.2).double().mean()
-
-
 def from_the_sampler(logp, old_logp, sampler_logp):
     """The share of tokens whose π_θ/μ does."""
     return ((logp - sampler_logp).exp() - 1).abs().gt(0.2).double().mean()
-
-
-def of_the_policy(pi, mu, cap):
-    """The distribution that truncated weights were thought to train on."""
-    return pi
 
 
 def of_the_minimum(pi, mu, cap):
@@ -63,7 +53,7 @@ MISREADINGS = [
         "Nothing is clipped, so the sampler is close to the policy.",
         "π_old was recomputed, and compared with itself the policy has a ratio of 1. "
         "Look at π_θ/μ, or at the KL between sampler and π_old.",
-        from_the_clip,
+        {"(logp - sampler_logp)": "(logp - old_logp)"},
         from_the_sampler,
     ),
     Misreading(
@@ -71,7 +61,7 @@ MISREADINGS = [
         "Importance weights make late samples count as the policy's, capped or not.",
         "Capped weights train on min(π, Cμ): a token that the sampler hardly draws "
         "keeps at most C times its share.",
-        of_the_policy,
+        {"kept / kept.sum()": "pi"},
         of_the_minimum,
     ),
     Misreading(

@@ -1,11 +1,11 @@
 """Exercises of chapter 09: γ, RSPO's loss, replayed experts, the clip's anchor."""
 
-import math
 from dataclasses import replace
 
 import torch
 
 from course.kit.exercise import Exercise
+from course.kit.usual import batch, usual
 from refimpl import History, TrainConfig, collect, prepare, updates
 
 
@@ -24,31 +24,7 @@ def rspo_loss(logp, old_logp, advantages, mask, gamma, bound=0.4):
     return -(s * advantages).mean()
 
 
-def _as_product(logp, old_logp, advantages, mask, gamma, bound=0.4):
-    """Clip the shifted ratios, multiply them, and take the root."""
-    r, low, high = (logp - old_logp).exp() * gamma, math.exp(-bound), math.exp(bound)
-    held = torch.where(advantages[:, None] > 0, r.clamp(max=high), r.clamp(min=low))
-    product = torch.where(mask > 0, held, 1.0).prod(1)
-    return -(product ** (1 / mask.sum(1)) * advantages).mean()
-
-
-def _batch() -> tuple:
-    """Four answers: a whole row, a hole in the middle of a row, and moved padding."""
-    mask = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0]])
-    r = torch.tensor(
-        [
-            [3.0, 0.5, 1.1, 1.8],
-            [0.4, 2.0, 1.8, 0.8],
-            [0.62, 1.2, 0.3, 2.5],
-            [1.6, 1.2, 1.3, 0.2],
-        ]
-    ).double()
-    gamma = torch.tensor(
-        [[1, 0.9, 0.7, 0.8], [0.9, 0.7, 1, 0.8], [0.95, 1, 0.7, 1], [1, 0.8, 1, 0.9]]
-    ).double()
-    old = -torch.linspace(0.2, 2.1, 16).double().view(4, 4)
-    A = torch.tensor([1.2, -0.5, -0.9, 0.2]).double()
-    return old + r.log(), old, A, mask.double(), gamma
+_GAMMA = 0.7 + 0.3 * torch.arange(20.0).mul(7).remainder(4).div(3).view(4, 5).double()
 
 
 def _routers() -> tuple:
@@ -58,19 +34,10 @@ def _routers() -> tuple:
     return new.double().log(), old.log()
 
 
-def _by_loop(new, old, floor=0.7):
-    """Layer by layer, as the sums of the formula stand."""
-    layers = [(a - b).abs().mean(-1) for a, b in zip(new.unbind(-2), old.unbind(-2))]
-    gamma = torch.exp(-sum(layers) / len(layers)).detach()
-    return torch.where(gamma > floor, gamma, floor)
-
-
 TYPED = (
     Exercise(
         "09.router_shift",
-        minutes=5,
         solution=router_shift,
-        also=(_by_loop,),
         cases=(_routers(), (*_routers(), 0.1)),
         gradient=True,
         mistakes={
@@ -98,15 +65,11 @@ TYPED = (
     ),
     Exercise(
         "09.rspo_loss",
-        minutes=5,
         solution=rspo_loss,
-        also=(_as_product,),
-        cases=(_batch(), (*_batch(), 0.2)),
+        cases=((*batch(), _GAMMA), (*batch(), _GAMMA, 0.2)),
         gradient=True,
         mistakes={
-            "The loss is minus the objective: its descent raises the objective.": {
-                "-(s": "(s"
-            },
+            **usual(rspo_loss),
             "You forgot γ: that is GMPO.": {" + gamma.log()": ""},
             "You multiply by γ after the clip: that is the other placement.": {
                 " + gamma.log()": "",
@@ -163,16 +126,9 @@ def anchored_at(anchor: str, model, tokenizer, rollouts: int = 4) -> History:
     return history
 
 
-def _weights_by_mask(logits, experts):
-    hidden = torch.full_like(logits, -math.inf)
-    hidden[experts] = logits[experts]
-    return hidden.softmax(-1)[experts]
-
-
 EXERCISES = (
     Exercise(
         "9.1",
-        minutes=3,
         solution=2,
         why="s is multiplied by 0.7^(1/20) = 0.982, for every token alike.",
         mistakes={
@@ -186,7 +142,6 @@ EXERCISES = (
     ),
     Exercise(
         "9.2",
-        minutes=5,
         solution=("first", "both"),
         why="R2 gives π_θ the experts of π_old, so those two no longer differ in "
         "their experts, while μ keeps its own. R3 gives μ's experts to both "
@@ -208,9 +163,7 @@ EXERCISES = (
     ),
     Exercise(
         "9.3",
-        minutes=5,
         solution=replayed_weights,
-        also=(_weights_by_mask,),
         cases=_CHOICES,
         mistakes={
             "Normalise over the replayed experts only; yours do not sum to 1.": {
@@ -226,7 +179,6 @@ EXERCISES = (
     ),
     Exercise(
         "9.4",
-        minutes=3,
         solution=0.7,
         why="e^(−d/2) = 0.7 at d = −2 log 0.7 = 0.713.",
         mistakes={
@@ -239,39 +191,27 @@ EXERCISES = (
     ),
     Exercise(
         "9.5",
-        minutes=8,
-        solution=(6, "b"),
+        solution="6b",
         why="The sampler's log-probs are not π_old's. The rollout has to be scored "
         "again: old_logp = log_probs(policy, batch).detach(), without the noise. Then "
         "r is 1 at K = 1; the sampler is corrected by a weight, if at all. (A clip "
         "that is meant to see a late sampler, with two policies, is chapter 15's.)",
-        parts=("line", "reason"),
-        choices=(range(1, 11), ("a", "b", "c", "d")),
+        lines=10,
         mistakes={
             "The line is right, but for another reason: the log-probs belong to the "
-            "tokens that were drawn, and their order is right.": (6, "a"),
-            "The line is right, but for another reason: a constant belongs there.": (
-                6,
-                "c",
-            ),
-            "The line is right, but for another reason: line 9 computes the clip.": (
-                6,
-                "d",
-            ),
-            "Line 3 is right: the noise stands for the other engine and is intended.": (
-                3,
-                "b",
-            ),
-            "Line 7 is right: π_θ is scored by the training engine, without noise.": (
-                7,
-                "b",
-            ),
-            "Line 8 is right: log π_θ − log π_old. But which policy is old_logp of?": (
-                8,
-                "b",
-            ),
+            "tokens that were drawn, and their order is right.": "6a",
+            "The line is right, but for another reason: a constant belongs "
+            "there.": "6c",
+            "The line is right, but for another reason: line 9 computes the "
+            "clip.": "6d",
+            "Line 3 is right: the noise stands for the other engine and is "
+            "intended.": "3b",
+            "Line 7 is right: π_θ is scored by the training engine, without "
+            "noise.": "7b",
+            "Line 8 is right: log π_θ − log π_old. But which policy is old_logp "
+            "of?": "8b",
             "Line 9 is right: PPO's clip. With K = 1 it should find nothing to clip, "
-            "so its ratio is wrong before it gets there.": (9, "d"),
+            "so its ratio is wrong before it gets there.": "9d",
         },
     ),
 )

@@ -17,11 +17,6 @@ def rspo_inside_the_sign(z, advantage, gamma):
     return sign * advantage.abs() * (sign * inside).mean().exp()
 
 
-def rspo_with_gradient(z, advantage, gamma):
-    """No stop-gradient: lowering γ of a bad response now lowers the loss."""
-    return advantage * (clipped_logs(z, advantage) + gamma.log()).mean().exp()
-
-
 def each_token_by_its_own_shift(z, advantage, gamma):
     """Token t's gradient scaled by γ_t alone."""
     weight = (advantage * clipped_logs(z, advantage).mean().exp() * gamma).detach()
@@ -47,7 +42,7 @@ MISREADINGS = [
         "γ is part of the objective, so it is differentiated.",
         "γ is a constant. With a gradient the router is rewarded for drifting away on "
         "bad responses.",
-        rspo_with_gradient,
+        {".detach()": ""},
         rspo,
     ),
     Misreading(

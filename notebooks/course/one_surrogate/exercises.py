@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from course.kit.exercise import Exercise
+from course.kit.usual import batch, usual
 from refimpl.algorithms import Algorithm, Objective, from_gate
 
 
@@ -63,26 +64,6 @@ def broken(gate: Callable) -> Algorithm:
     return replace(from_gate(gate), objective=objective)
 
 
-def _seeds_one_by_one(sd, effect):
-    n = 1
-    while (1.96 + 0.84) * sd / math.sqrt(n) > effect:
-        n += 1
-    return n
-
-
-def _drops_by_sign(r, s, advantage):
-    """How far each ratio has moved in the direction of Â, on a log scale."""
-    sign = 1 if advantage > 0 else -1
-    rooms = {
-        "ppo": (r, 1.2 if sign > 0 else 0.8),
-        "dapo": (r, 1.28 if sign > 0 else 0.8),
-        "gspo": (s, 1.0004 if sign > 0 else 0.9997),
-        "gmpo": (r, math.exp(sign * 0.4)),
-    }
-    far = {k: sign * (math.log(x) - math.log(b)) for k, (x, b) in rooms.items()}
-    return [k for k in rooms if far[k] > 0]
-
-
 @dataclass(frozen=True)
 class _Row:
     """Name a row of the table, so that a message can show it."""
@@ -108,55 +89,23 @@ def _gspo(z, A, mask):
     return s.expand_as(z), torch.where(closed, 0.0, 1.0).expand_as(z)
 
 
-def _log_product(logp, old_logp, advantages, mask, row):
-    """The gradient coefficient as one constant, then a mean for each response."""
-    with torch.no_grad():
-        z = torch.where(mask > 0, logp - old_logp, 0.0)
-        ratio, gate = row(z, advantages.view(-1, 1), mask)
-        coefficient = ratio * gate * advantages.view(-1, 1)
-    total = (coefficient * mask * logp).sum(-1) / mask.sum(-1)
-    return -total.mean()
-
-
-_LOG_RATIOS = torch.tensor(
-    [[0.3, 0.0, -0.4, 0.0], [-0.3, 0.1, 0.0, 0.2], [0.2, 0.7, -0.5, 0.0]]
-).double()
-_MASK = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1], [1, 0, 1, 0]]).double()
-"""Padding behind two responses, and a hole in the third."""
-_OLD = torch.tensor([[0.5, 0.9, 0.2, 0.7], [0.6, 0.3, 0.8, 0.4], [0.1, 0.5, 0.9, 0.6]])
-_OLD = _OLD.double().log()
-_A = torch.tensor([1.2, -0.5, -0.7]).double()
-
 TYPED = (
     Exercise(
         "11.product_loss",
-        minutes=10,
         solution=product_loss,
-        also=(_log_product,),
         cases=tuple(
-            (_OLD + _LOG_RATIOS, _OLD, sign * _A, _MASK, _Row(name, function))
-            for sign in (1, -1)
+            (*batch(), _Row(name, function))
             for name, function in (("SAPO, τ = 8.8", _sapo), ("GSPO", _gspo))
         ),
         mistakes={
+            **usual(product_loss),
             "The value is right, but a gradient passes through ratio and gate as "
             "well. Detach z before the row sees it.": {".detach()": ""},
-            "An optimiser makes the loss smaller, so it needs a minus.": {
-                "-(weight": "(weight"
-            },
             "Without log π nothing has a gradient: the other factors are constants.": {
                 "A * logp": "A"
             },
-            "You divide by T, the padded width. |o| counts the tokens in the mask.": {
-                "(len(mask) * mask.sum(1, keepdim=True))": "mask.numel()"
-            },
-            "That is a mean over all tokens. The weight here is 1/(B|o|), a mean per "
-            "response.": {"(len(mask) * mask.sum(1, keepdim=True))": "mask.sum()"},
             "The weight is missing: divide by B and by each response's length.": {
                 " / (len(mask) * mask.sum(1, keepdim=True))": ""
-            },
-            "The lengths are missing: the weight is 1/(B|o|).": {
-                "(len(mask) * mask.sum(1, keepdim=True))": "len(mask)"
             },
             "The ratio is counted twice: the row returns it already.": {
                 "ratio * A": "ratio**2 * A"
@@ -169,7 +118,6 @@ TYPED = (
 
 SICK = ("rate", "hack", "limit", "dead")
 """Causes to choose from in 11.4."""
-LINES = tuple(range(1, 10))
 
 
 def _by_size(r, s, a):
@@ -182,9 +130,7 @@ def _by_size(r, s, a):
 EXERCISES = (
     Exercise(
         "11.1",
-        minutes=10,
         solution=cispo_surrogate,
-        also=(lambda r: r.clamp(max=5) + 5 * (r.clamp(min=5) / 5).log(),),
         cases=((_RATIOS,),),
         mistakes={
             "min(r, 5) has no gradient above 5: that is a clip, and drops the token.": (
@@ -206,7 +152,6 @@ EXERCISES = (
     ),
     Exercise(
         "11.2",
-        minutes=5,
         solution="gspo",
         why="GSPO decides for the whole response. Its mean ratio is mostly past the "
         "bound in the direction of Â, and then tokens that come back are dropped "
@@ -214,7 +159,7 @@ EXERCISES = (
         choices=("grpo", "gspo", "cispo", "gmpo", "sapo"),
         mistakes={
             "The min keeps the whole gradient of a token on its way back, however far "
-            "away it is.": ("grpo"),
+            "away it is.": "grpo",
             "CISPO drops nothing. It caps a ratio above 5, and few tokens get there.": (
                 "cispo"
             ),
@@ -226,9 +171,7 @@ EXERCISES = (
     ),
     Exercise(
         "11.3",
-        minutes=5,
         solution=seeds_needed,
-        also=(_seeds_one_by_one,),
         cases=((0.1, 0.1), (0.13, 0.09), (0.02, 0.05), (0.3, 0.05)),
         mistakes={
             "That n finds the effect every other time: add 0.84 for the power.": (
@@ -250,7 +193,6 @@ EXERCISES = (
     ),
     Exercise(
         "11.4",
-        minutes=5,
         solution=("hack", "limit", "rate"),
         parts=("A", "B", "C"),
         choices=(SICK, SICK, SICK),
@@ -276,9 +218,7 @@ EXERCISES = (
     ),
     Exercise(
         "11.5",
-        minutes=10,
         solution=who_drops,
-        also=(_drops_by_sign,),
         cases=(
             (1.3, 1.02, 1.0),
             (1.25, 0.99, 1.0),
@@ -315,30 +255,23 @@ EXERCISES = (
     ),
     Exercise(
         "11.6",
-        minutes=10,
-        solution=(6, "b"),
-        parts=("line", "reason"),
-        choices=(LINES, ("a", "b", "c", "d")),
+        solution="6b",
+        lines=9,
         why="Gate and ratio are not detached: at r = 1 the coefficient is 1 + log π, "
         "and not 1.",
         mistakes={
             "That is the line. But its ratio divides by the stored old log-probs, as "
-            "it should. What else in the line depends on `logp`?": (6, "c"),
+            "it should. What else in the line depends on `logp`?": "6c",
             "That is the line, and every factor in it belongs there. Which of them may "
-            "have a gradient?": (6, "d"),
+            "have a gradient?": "6d",
             "Line 5 is right: log-probs of the policy as it is now, with their "
-            "gradient. Where else does that gradient pass?": (5, "b"),
+            "gradient. Where else does that gradient pass?": "5b",
             "The old log-probs were stored when the rollout was sampled; line 5 reads "
-            "the new ones.": (5, "c"),
-            "Line 7 is right: a mini-batch's loss is a mean over its own responses.": (
-                7,
-                "a",
-            ),
+            "the new ones.": "5c",
+            "Line 7 is right: a mini-batch's loss is a mean over its own "
+            "responses.": "7a",
             "Line 8 is right: it is minus the weighted objective, and the sign is "
-            "correct.": (
-                8,
-                "d",
-            ),
+            "correct.": "8d",
         },
     ),
 )

@@ -20,16 +20,6 @@ def sapo(r, advantage):
     return soft(r) * advantage
 
 
-def sapo_times_ratio(r, advantage):
-    """f(r) · r · Â: f taken for a factor of the surrogate r Â."""
-    return soft(r) * r * advantage
-
-
-def plain_sigmoid(r, advantage):
-    """σ(τ(r − 1)) Â."""
-    return torch.sigmoid(TAU * (r - 1)) * advantage
-
-
 def second_order(z, scores, tau):
     """(τ²/4) Var z · RMS(scores): the bound on the mean gate, used for gradients."""
     return tau**2 / 4 * z.var(correction=0) * scores.pow(2).mean().sqrt()
@@ -48,7 +38,7 @@ MISREADINGS = [
         "f already is the surrogate; differentiating it brings in the ratio, f'(r) r "
         "Â ∇log π. With another r in front, the step on policy is 1 + 2/τ times as "
         "long.",
-        sapo_times_ratio,
+        {"soft(r)": "soft(r) * r"},
         sapo,
     ),
     Misreading(
@@ -56,7 +46,7 @@ MISREADINGS = [
         "SAPO's objective is σ(τ(r − 1)) Â.",
         "4/τ makes the slope at r = 1 exactly 1. Without it the step on policy is τ/4 "
         "times as long, and changing τ changes the learning rate.",
-        plain_sigmoid,
+        {"soft(r)": "torch.sigmoid(TAU * (r - 1))"},
         sapo,
     ),
     Misreading(

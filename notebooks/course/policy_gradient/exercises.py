@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from course.kit.exercise import Exercise
+from course.kit.usual import batch, usual
 
 
 def score_gradient(probs: Tensor, actions: Tensor, rewards: Tensor) -> Tensor:
@@ -29,8 +30,8 @@ def leave_one_out(rewards: Tensor, G: int) -> Tensor:
 
 def reinforce_loss(logp: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
     """−A log π, averaged over a response's tokens, then over responses."""
-    per_token = advantages[:, None] * logp * mask
-    return -(per_token.sum(-1) / mask.sum(-1)).mean()
+    w = mask / (len(mask) * mask.sum(1, keepdim=True))
+    return -(w * advantages[:, None] * logp).sum()
 
 
 def surrogate_loss(
@@ -38,35 +39,18 @@ def surrogate_loss(
 ) -> Tensor:
     """−r A, averaged in the same way."""
     r = (logp - old_logp).exp()
-    per_token = r * advantages[:, None] * mask
-    return -(per_token.sum(-1) / mask.sum(-1)).mean()
+    w = mask / (len(mask) * mask.sum(1, keepdim=True))
+    return -(w * r * advantages[:, None]).sum()
 
 
 _PROBS = torch.tensor([0.5, 0.3, 0.2])
 _ACTIONS = torch.tensor([0, 2, 2, 1])
 _REWARDS = torch.tensor([1.0, 0.0, 2.0, -1.0])
-# The third response has a hole, and both others have a weight above 1.
-_LOGP = torch.tensor([[-0.5, -0.1, -0.2], [-0.2, -7.0, -9.0], [-1.0, -0.3, -0.4]])
-_OLD = torch.tensor([[-0.9, -2.4, -1.5], [-0.7, -9.0, -9.0], [-0.8, -1.9, -0.1]])
-_MASK = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0], [1.0, 0.0, 1.0]])
-
-
-def _score_by_counts(probs, actions, rewards):
-    """Σ over the samples of each arm, then the mean reward times −π."""
-    sums = torch.zeros_like(probs).index_add_(0, actions, rewards)
-    return sums / len(actions) - rewards.mean() * probs
-
-
-def _weight_by_product(logp, old_logp, mask):
-    """The product of the ratios, with 1 on padding."""
-    ratio = (logp - old_logp).exp()
-    return torch.where(mask.bool(), ratio, torch.ones_like(ratio)).prod(-1)
 
 
 EXERCISES = (
     Exercise(
         "1.1",
-        minutes=5,
         solution="guess",
         choices=("careful", "guess", "ramble"),
         why="What 'ramble' loses is shared out in proportion to the probabilities.",
@@ -75,12 +59,10 @@ EXERCISES = (
             "seen. The probability taken from 'ramble' goes to the answers that are "
             "already likely.": "careful",
             "Its advantage is negative, so its own logit is pushed down.": "ramble",
-            "They do not share evenly: each gains in proportion to its π.": "both",
         },
     ),
     Exercise(
         "1.2",
-        minutes=5,
         solution=("unchanged", 50),
         parts=("mean", "variance"),
         choices=(("unchanged", "larger", "smaller"), (1, 5, 50)),
@@ -102,10 +84,8 @@ EXERCISES = (
     ),
     Exercise(
         "1.3",
-        minutes=10,
         solution=score_gradient,
         cases=((_PROBS, _ACTIONS, _REWARDS), (_PROBS, _ACTIONS[:1], _REWARDS[:1])),
-        also=(_score_by_counts,),
         mistakes={
             "You left out −π: pushing one logit up must pull the others down.": {
                 "(chosen - probs)": "chosen"
@@ -127,10 +107,8 @@ EXERCISES = (
     ),
     Exercise(
         "1.4",
-        minutes=10,
         solution=response_weight,
-        cases=((_LOGP, _OLD, _MASK),),
-        also=(_weight_by_product,),
+        cases=(batch(1.0)[:2] + batch()[3:],),
         mistakes={
             "That is the mean of the token ratios. Probabilities multiply.": {
                 "(logp - old_logp)": "(logp - old_logp).exp()",
@@ -153,9 +131,6 @@ EXERCISES = (
             "Nothing limits the exact weight. A cap makes it less noisy, and biased.": {
                 ".exp()": ".exp().clamp(max=2)"
             },
-            "That is 10 at the most. Nothing limits the exact weight.": {
-                ".exp()": ".exp().clamp(max=10)"
-            },
             "You clip each token's ratio, which PPO does. The exact weight has no "
             "clip.": {"(logp - old_logp)": "(logp - old_logp).clamp(-0.2, 0.2)"},
             "You keep tokens only up to the first hole. Leave the hole out, but count "
@@ -164,75 +139,27 @@ EXERCISES = (
     ),
     Exercise(
         "1.5",
-        minutes=10,
-        solution=(3, "b"),
-        parts=("line", "reason"),
-        choices=(tuple(range(1, 11)), ("a", "b", "c", "d")),
+        solution="3b",
+        lines=10,
         why="`backward` adds to the gradients that are there. They must be cleared in "
         "every step, so `zero_grad` belongs inside the loop.",
         mistakes={
             "The reason is right: `backward` adds to the gradients that are there, as "
-            "it should. Which line ought to have cleared them first?": (
-                8,
-                "b",
-            ),
+            "it should. Which line ought to have cleared them first?": "8b",
             "The reason is right, but the optimiser takes what it is given. Which "
-            "line ought to have cleared the gradients?": (10, "b"),
+            "line ought to have cleared the gradients?": "10b",
             "Line 9 is right, and clipping comes before the step, as it should. It "
-            "limits the norm of the gradients. Why are they so large?": (9, "c"),
-            "Line 7 is right: on fresh data the ratio is 1, and A log π is enough.": (
-                7,
-                "d",
-            ),
-            "Line 5 is right: `seed=step` draws other problems in every step.": (
-                5,
-                "a",
-            ),
+            "limits the norm of the gradients. Why are they so large?": "9c",
+            "Line 7 is right: on fresh data the ratio is 1, and A log π is "
+            "enough.": "7d",
+            "Line 5 is right: `seed=step` draws other problems in every step.": "5a",
             "Line 2 is right: one optimiser for the whole run, or it forgets its "
-            "moments. But the reason is the right one.": (2, "b"),
+            "moments. But the reason is the right one.": "2b",
             "The line is right. Clipping is not the reason: what is left in the "
-            "gradients when the next step begins?": (3, "c"),
+            "gradients when the next step begins?": "3c",
         },
     ),
 )
-
-
-def _rows(*rows: list) -> Tensor:
-    return torch.tensor(rows, dtype=torch.float64)
-
-
-# Padding has values of its own, which must not count; the second case has a hole.
-_A = _rows([1.0, -0.5, 0.75])[0]
-_NEW = (
-    _rows(
-        [-0.4, -0.7, -1.1, -3.0],
-        [-1.0, -0.6, -0.7, -0.4],
-        [-0.8, -1.2, -5.0, -5.0],
-    ),
-    _rows([-0.3, -2.0, -0.9, -1.4], [-0.5, -0.2, -4.0, -4.0]),
-)
-_BEFORE = (
-    _rows(
-        [-0.7, -0.7, -0.7, -0.7],
-        [-0.7, -0.7, -0.7, -0.7],
-        [-0.7, -0.7, -0.7, -0.7],
-    ),
-    _rows([-0.6, -0.5, -1.2, -1.0], [-0.1, -0.9, -0.3, -0.2]),
-)
-_ON = (
-    _rows([1.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0]),
-    _rows([1.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0]),
-)
-
-
-def _by_loop(rewards, G):
-    found = []
-    for start in range(0, len(rewards), G):
-        own = rewards[start : start + G]
-        for i in range(G):
-            others = torch.cat([own[:i], own[i + 1 :]])
-            found.append(own[i] - others.mean())
-    return torch.stack(found)
 
 
 def _strided(rewards, G):
@@ -241,35 +168,16 @@ def _strided(rewards, G):
     return (R - (R.sum(0) - R) / (G - 1)).view(-1)
 
 
-def _weighted(logp, advantages, mask):
-    """The loss as one weighted sum."""
-    weight = mask / mask.sum(-1, keepdim=True) / len(mask)
-    return -(weight * advantages.view(-1, 1) * logp).sum()
-
-
-def _surrogate_by_quotient(logp, old_logp, advantages, mask):
-    inside = mask.bool()
-    r = torch.where(inside, logp.exp() / old_logp.exp(), torch.zeros_like(logp))
-    means = r.sum(-1) / inside.sum(-1)
-    return -(advantages * means).sum() / len(advantages)
-
+_FRESH = batch()[:1] + batch()[2:]
 
 TYPED = (
     Exercise(
         "01.leave_one_out",
-        minutes=5,
         solution=leave_one_out,
         cases=(
-            (_rows([1, 0, 0, 1, 1, 0])[0], 3),
-            (_rows([0.5, -1, 2, 0])[0], 2),
-            (_rows([1, 0, 0, 1, 0, 0, 0, 0])[0], 4),
-        ),
-        also=(
-            _by_loop,
-            lambda rewards, G: (
-                (rewards.view(-1, G) - rewards.view(-1, G).mean(-1, keepdim=True))
-                * (G / (G - 1))
-            ).flatten(),
+            (torch.tensor([1.0, 0, 0, 1, 1, 0]), 3),
+            (torch.tensor([0.5, -1, 2, 0]), 2),
+            (torch.tensor([1.0, 0, 0, 1, 0, 0, 0, 0]), 4),
         ),
         mistakes={
             "That is one mean for the whole batch. Each answer is compared with the "
@@ -298,83 +206,44 @@ TYPED = (
     ),
     Exercise(
         "01.reinforce_loss",
-        minutes=10,
         solution=reinforce_loss,
         gradient=True,
-        cases=((_NEW[0], _A, _ON[0]), (_NEW[1], _A[1:], _ON[1])),
-        also=(_weighted,),
+        cases=(_FRESH,),
         mistakes={
-            "The optimiser goes downhill, so the loss needs a minus sign.": {
-                "-(per": "(per"
-            },
-            "You divide by T, the padded width. A response has `mask.sum(-1)` "
-            "tokens.": {"(per_token.sum(-1) / mask.sum(-1))": "per_token"},
-            "Padding is pushed, too. Multiply by the mask before you add up.": {
-                " * mask": ""
-            },
-            "That is the mean over the whole rectangle, padding included. Use the "
-            "mask above and below the fraction.": {
-                " * mask": "",
-                "(per_token.sum(-1) / mask.sum(-1))": "per_token",
-            },
-            "You divide by the number of all tokens, so a long response counts more "
-            "(DAPO, chapter 06). Take each response's own mean first.": {
-                "sum(-1)": "sum()"
-            },
-            "You add up the tokens of a response. The formula has 1/|o_i| before the "
-            "sum.": {" / mask.sum(-1)": ""},
-            "You add up the responses. Divide by B: it is a mean over responses.": {
-                ".mean()": ".sum()"
-            },
+            **usual(reinforce_loss),
             "You take π in place of log π. Its gradient is π∇log π, which weights a "
             "token by π a second time: sampling did that already.": {
-                "logp * mask": "logp.exp() * mask"
+                "* logp)": "* logp.exp())"
             },
             "Where is the advantage? This makes every sampled token more likely, the "
-            "wrong answers' as well.": {"advantages[:, None] * ": ""},
+            "wrong answers' as well.": {"* advantages[:, None] *": "*"},
         },
     ),
     Exercise(
         "01.surrogate_loss",
-        minutes=5,
         solution=surrogate_loss,
         gradient=True,
-        cases=(
-            (_NEW[0], _BEFORE[0], _A, _ON[0]),
-            (_NEW[1], _BEFORE[1], _A[1:], _ON[1]),
-        ),
-        also=(_surrogate_by_quotient,),
+        cases=(batch(),),
         mistakes={
-            "The optimiser goes downhill, so the loss needs a minus sign.": {
-                "-(per": "(per"
-            },
-            "Upside down: the data came from π_old, so π_old is below.": {
-                "logp - old_logp": "old_logp - logp"
-            },
+            **usual(surrogate_loss),
             "You detached the ratio. It is the only place where log π appears, so no "
             "gradient is left.": {".exp()": ".exp().detach()"},
             "The gradient is right, but the value is not: with a detached ratio before "
             "log π you wrote CISPO's form (chapter 07). Here the objective is r A.": {
                 ".exp()": ".exp().detach()",
-                "r * adv": "r * logp * adv",
+                "w * r": "w * r * logp",
             },
             "That is the loss for fresh data. Where is the ratio?": {
-                "r * adv": "logp * adv"
+                "w * r": "w * logp"
             },
-            "That is the log-ratio. Take exp, or the weight stays 1.": {".exp()": ""},
             "That is the product over the response, which is exact but noisy. Here "
             "each token has its own ratio.": {
-                "per_token.sum(-1) / mask.sum(-1)": (
-                    "response_weight(logp, old_logp, mask) * advantages"
+                "r = (logp - old_logp).exp()": (
+                    "r = response_weight(logp, old_logp, mask)[:, None]"
                 )
             },
             "The ratio multiplies log π as well. r A alone has the right gradient, "
-            "because ∇r = r∇log π.": {"r * adv": "r * logp * adv"},
-            "Padding is pushed, too. Multiply by the mask before you add up.": {
-                " * mask": ""
-            },
-            "You divide by T, the padded width. A response has `mask.sum(-1)` "
-            "tokens.": {"(per_token.sum(-1) / mask.sum(-1))": "per_token"},
+            "because ∇r = r∇log π.": {"w * r": "w * r * logp"},
         },
     ),
 )

@@ -3,11 +3,6 @@
 from course.kit.misreading import Misreading
 
 
-def mask_before_eos(tokens, eos):
-    """1 on tokens with no EOS up to and including them."""
-    return ((tokens == eos).cumsum(-1) == 0).float()
-
-
 def mask_through_eos(tokens, eos):
     """1 on tokens with no EOS *before* them, so that the EOS itself is learned."""
     ends = (tokens == eos).long()
@@ -19,7 +14,7 @@ MISREADINGS = [
         "mask_without_eos",
         "EOS is not text, so the mask ends before it.",
         "Stopping is an action: without EOS in the mask the policy never learns when.",
-        mask_before_eos,
+        {" - ends": ""},
         mask_through_eos,
     ),
 ]

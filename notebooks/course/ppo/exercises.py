@@ -4,13 +4,14 @@ import torch
 
 from course.kit.by_hand import answers
 from course.kit.exercise import Exercise
+from course.kit.usual import usual
 
 
 def ppo_loss(logp, old_logp, advantages, mask, epsilon=0.2):
     r = (logp - old_logp).exp()
-    clipped = r.clamp(1 - epsilon, 1 + epsilon)
+    A, clipped = advantages, r.clamp(1 - epsilon, 1 + epsilon)
     # The smaller of the two: going further is not rewarded, coming back is.
-    J = torch.minimum(r * advantages, clipped * advantages)
+    J = torch.minimum(r * A, clipped * A)
     w = mask / mask.sum()  # every response token weighs the same, padding nothing
     return -(w * J).sum()
 
@@ -64,14 +65,6 @@ _LOSS = (
 )
 
 
-def _loss_by_ceiling(logp, old_logp, advantages, mask, epsilon=0.2):
-    """The bound (1 ± ε) Â, with the sign of the advantage."""
-    r = torch.exp(logp - old_logp)
-    bound = (1 + epsilon * advantages.sign()) * advantages
-    J = torch.where(r * advantages > bound, bound, r * advantages)
-    return -J[mask.bool()].mean()
-
-
 # GAE: padding and a hole, with garbage in both.
 
 _REWARDS = torch.tensor([[0.0, 0, 0, 0, 1], [0, 0, 1, 0, 0], [-0.2, 0.5, 0, 0, 0]])
@@ -108,19 +101,6 @@ def _gae(rewards, values, mask, last, gamma, lam, *, after="last", **hole):
     return result
 
 
-def _summed_gae(rewards, values, mask, last, gamma, lam):
-    """Σ_l (γλ)^l δ_{t+l} over the response's tokens, as the sum that it is."""
-    result = torch.zeros_like(values)
-    for i, on in enumerate(mask.bool()):
-        V = torch.cat([values[i, on], last[i : i + 1]])
-        delta = rewards[i, on] + gamma * V[1:] - V[:-1]
-        n = len(delta)
-        powers = (gamma * lam) ** torch.arange(n)
-        sums = [(powers[: n - t] * delta[t:]).sum() for t in range(n)]
-        result[i, on] = torch.stack(sums)
-    return result
-
-
 def _forward(rewards, values, mask, last, gamma, lam):
     delta = _gae(rewards, values, mask, last, gamma, 0.0)
     result, carried = torch.zeros_like(values), torch.zeros_like(last)
@@ -142,43 +122,14 @@ def _ended(f=_gae, **settings):
 TYPED = (
     Exercise(
         "02.ppo_loss",
-        minutes=10,
         solution=ppo_loss,
-        also=(_loss_by_ceiling,),
         cases=_LOSS,
         gradient=True,
         mistakes={
-            "The min is missing: that is −clip(r) Â. A token that went the wrong way "
-            "gets no gradient back (cases 1 and 6).": {
-                "r * advantages, ": "clipped * advantages, "
-            },
-            "Nothing is clipped: that is −r Â, REINFORCE with the ratio.": {
-                "clipped * advantages)": "r * advantages)"
-            },
-            "You take the max of the two products. The objective is the smaller one.": {
-                "minimum": "maximum"
-            },
+            **usual(ppo_loss),
             "For Â < 0 you take the larger product, by a max or by a min of the two "
             "ratios. Multiply by Â first, and take the min for both signs.": {
-                "r * advantages, clipped * advantages)": "r, clipped) * advantages"
-            },
-            "The sign: an optimiser goes down, and the objective is to rise.": {
-                "-(w": "(w"
-            },
-            "Upside down: the ratio is π_θ/π_old, the exponential of logp − "
-            "old_logp.": {"logp - old_logp": "old_logp - logp"},
-            "logp − old_logp is the *log*-ratio. Take its exponential.": {".exp()": ""},
-            "You divide by B·T, padding included. The weight is mask / mask.sum().": {
-                "mask.sum()": "mask.numel()"
-            },
-            "Padding counts in yours: its tokens are no part of an answer. Multiply "
-            "by the mask.": {"mask / mask.sum()": "1 / mask.numel()"},
-            "That is the sum. Divide by the number of response tokens, mask.sum().": {
-                "mask / mask.sum()": "mask"
-            },
-            "You average each answer first, and then the answers: that is GRPO's mean "
-            "(chapter 03). Here all tokens weigh the same.": {
-                "mask / mask.sum()": "mask / mask.sum(1, keepdim=True) / len(mask)"
+                "r * A, clipped * A)": "r, clipped) * A"
             },
             "The value is right, but the ratio is detached, so nothing is learned. "
             "Only old_logp is a constant.": {".exp()": ".exp().detach()"},
@@ -186,9 +137,7 @@ TYPED = (
     ),
     Exercise(
         "02.gae",
-        minutes=15,
         solution=gae,
-        also=(_ended(), _ended(_summed_gae)),
         cases=(
             (_REWARDS, _VALUES, _MASK, 1.0, 0.9),
             (_REWARDS, _VALUES, _MASK, 0.9, 0.8),
@@ -240,14 +189,6 @@ def _gate_case(size, epsilon):
     return _R.repeat(2), signs, epsilon
 
 
-def _by_min(r, advantage, epsilon):
-    """The gate as autograd finds it."""
-    z = r.log().requires_grad_()
-    inside = z.exp().clamp(1 - epsilon, 1 + epsilon)
-    J = torch.minimum(z.exp() * advantage, inside * advantage)
-    return torch.autograd.grad(J.sum(), z)[0] / (r * advantage)
-
-
 def _gate_where(r, advantage, epsilon):
     return torch.where(advantage > 0, r <= 1 + epsilon, r >= 1 - epsilon).float()
 
@@ -259,9 +200,7 @@ def _outside(r, epsilon):
 EXERCISES = (
     Exercise(
         "2.1",
-        minutes=10,
         solution=clip_gate,
-        also=(_by_min, _gate_where),
         cases=(_gate_case(2.0, 0.2), _gate_case(0.5, 0.3)),
         mistakes={
             "You close the gate wherever r is outside 1 ± ε. Then the corrections are "
@@ -297,7 +236,6 @@ EXERCISES = (
     ),
     Exercise(
         "2.2",
-        minutes=5,
         solution=(0.0, 0.5),
         why="λ = 0: its own δ, where nothing changes. λ = 1: the return minus V, 1 − "
         "0.5.",
@@ -317,9 +255,7 @@ EXERCISES = (
     ),
     Exercise(
         "2.3",
-        minutes=15,
         solution=cut_off_gae,
-        also=(_gae, _summed_gae),
         cases=(
             (_REWARDS, _VALUES, _MASK, _LAST, 0.9, 0.8),
             (_REWARDS, _VALUES, _MASK, _LAST, 1, 1),
@@ -353,29 +289,27 @@ EXERCISES = (
     ),
     Exercise(
         "2.4",
-        minutes=10,
-        solution=(4, "b"),
+        solution="4b",
         why="The targets are *raw* + V. Whitened advantages have mean 0 for any V, so "
         "nothing ties V to the reward: it may drift anywhere, and the clip and "
         "the whitening hide this from the policy.",
-        parts=("line", "reason"),
-        choices=((1, 2, 3, 4, 5, 6, 7, 8, 9, 10), ("a", "b", "c", "d")),
+        lines=10,
         mistakes={
             "Line 3 does what it should: the policy learns from whitened advantages, "
-            "and the clip looks at ratios, which whitening does not change.": (3, "d"),
+            "and the clip looks at ratios, which whitening does not change.": "3d",
             "The reason is the right one. But line 3 itself is fine, since the policy "
-            "is to learn from whitened advantages. Who else uses them?": (3, "b"),
+            "is to learn from whitened advantages. Who else uses them?": "3b",
             "Line 6 is right, and so is line 1: π_old is the policy that sampled, and "
-            "it stays the same for all four passes.": (6, "a"),
+            "it stays the same for all four passes.": "6a",
             "Line 1 is right: the log-probs of the policy that sampled, detached, are "
-            "constants during all updates.": (1, "a"),
+            "constants during all updates.": "1a",
             "A value clip would hide the drift, not repair it. The error in line 9 is "
-            "right if its targets are right. Are they?": (9, "c"),
+            "right if its targets are right. Are they?": "9c",
             "That is the line. But the problem is not the size of the steps: what is "
-            "the mean of these targets?": (4, "c"),
-            "Line 2 is right: the raw advantages, in units of reward.": (2, "b"),
+            "the mean of these targets?": "4c",
+            "Line 2 is right: the raw advantages, in units of reward.": "2b",
             "Line 10 is right: half the squared error minus the objective is "
-            "minimised. In tables, policy and critic share no parameters.": (10, "b"),
+            "minimised. In tables, policy and critic share no parameters.": "10b",
         },
     ),
 )

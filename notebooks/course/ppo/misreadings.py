@@ -8,18 +8,6 @@ from course.kit.plain import clipped
 EPSILON = 0.2
 
 
-def clipped_on_wrong_sides(r, advantage):
-    """min(r A, clip(r) A) where A ≥ 0, but max(…) where A < 0."""
-    plain, inside = r * advantage, r.clamp(1 - EPSILON, 1 + EPSILON) * advantage
-    worst, best = torch.minimum(plain, inside), torch.maximum(plain, inside)
-    return torch.where(advantage >= 0, worst, best)
-
-
-def clipped_without_min(r, advantage):
-    """clip(r, 1−ε, 1+ε) A: flat on both sides for both signs."""
-    return r.clamp(1 - EPSILON, 1 + EPSILON) * advantage
-
-
 def ratios_after_updates(advantages, steps=400, learning_rate=0.02, momentum=0.0):
     """π_θ/π_old of V tokens after `steps` updates of one clipped loss.
 
@@ -46,7 +34,11 @@ MISREADINGS = [
         "clip_on_wrong_sides",
         "Clipping takes the min for A ≥ 0 and the max for A < 0.",
         "Take the min for both signs: it is the more pessimistic of two objectives.",
-        clipped_on_wrong_sides,
+        {
+            "torch.minimum(ratio * advantages, inside * advantages)": (
+                "torch.minimum(ratio, inside) * advantages"
+            )
+        },
         clipped,
     ),
     Misreading(
@@ -54,7 +46,11 @@ MISREADINGS = [
         "PPO's objective is clip(r, 1−ε, 1+ε) A.",
         "Without the min, a bad token that rose above 1+ε or a good one that fell "
         "below 1−ε gets no gradient back. The clip is one-sided.",
-        clipped_without_min,
+        {
+            "torch.minimum(ratio * advantages, inside * advantages)": (
+                "inside * advantages"
+            )
+        },
         clipped,
     ),
     Misreading(

@@ -3,6 +3,7 @@
 import torch
 
 from course.kit.exercise import Exercise
+from course.kit.usual import batch, usual
 
 
 def dppo_loss(logp, mu_logp, advantages, mask, delta=0.2, cap=20.0):
@@ -12,28 +13,8 @@ def dppo_loss(logp, mu_logp, advantages, mask, delta=0.2, cap=20.0):
     moved = (pi - mu).detach()
     kept = torch.where(A > 0, moved <= delta, moved >= -delta)
     r = (pi / mu).detach().clamp(max=cap)
-    return -(kept * r * A * logp * mask).sum() / mask.sum()
-
-
-def _by_where(logp, mu_logp, advantages, mask, delta=0.2, cap=20.0):
-    """Drops first, and sums what is left."""
-    A = advantages[:, None] * torch.ones_like(logp)
-    onward = (logp.exp() - mu_logp.exp()) * A.sign() > delta
-    r = torch.exp(logp - mu_logp).detach()
-    r = torch.where(r > cap, torch.full_like(r, cap), r)
-    left = torch.where(onward | (mask == 0), torch.zeros_like(r), r * A * logp)
-    return -left.sum() / mask.sum()
-
-
-_MASK = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 0]]).double()  # a hole
-_MU = torch.tensor([[0.2, 0.5, 0.02, 0.6], [0.3, 0.4, 0.7, 0.5], [0.4, 0.05, 0.5, 0.5]])
-_PI = torch.tensor([[0.5, 0.2, 0.1, 0.65], [0.7, 0.9, 0.3, 0.55], [0.1, 0.2, 0.9, 0.9]])
-_BATCH = (
-    _PI.double().log(),
-    _MU.double().log(),
-    torch.tensor([1.2, -0.5, -0.7]).double(),
-    _MASK,
-)
+    w = mask / mask.sum()
+    return -(w * kept * r * A * logp).sum()
 
 
 def ratio_bounds(mu, delta):
@@ -41,24 +22,14 @@ def ratio_bounds(mu, delta):
     return max(0.0, 1 - delta / mu), min(1 / mu, 1 + delta / mu)
 
 
-def _clamped(mu, delta):
-    """The same through the probabilities."""
-    low, high = (min(1.0, max(0.0, mu + move)) for move in (-delta, delta))
-    return low / mu, high / mu
-
-
 TYPED = (
     Exercise(
         "16.dppo_loss",
-        minutes=10,
         solution=dppo_loss,
-        also=(_by_where,),
-        cases=((*_BATCH, 0.2, 20.0), (*_BATCH, 0.1, 3.0), _BATCH),
+        cases=((*batch(), 0.1, 1.05), (*batch(1.0), 0.2, 1.3), batch()),
         gradient=True,
         mistakes={
-            "The loss is minus the objective: its descent raises the objective.": {
-                "-(kept": "(kept"
-            },
+            **usual(dppo_loss),
             "δ bounds π − μ. You bounded the ratio.": {"(pi - mu)": "(pi / mu - 1)"},
             "A token that comes back is kept: look at the sign of Â.": {
                 "torch.where(A > 0, moved <= delta, moved >= -delta)": (
@@ -81,13 +52,6 @@ TYPED = (
             },
             "That is the capped ratio without log π: beyond the cap it has no "
             "gradient.": {".detach().clamp": ".clamp", "A * logp": "A"},
-            "Divide by the number of all tokens. You averaged each answer first.": {
-                "-(kept": "-((kept",
-                ".sum() / mask.sum()": ".sum(1) / mask.sum(1)).mean()",
-            },
-            "Padding counts in your mean. Sum over the mask, and divide by its sum.": {
-                " * mask).sum() / mask.sum()": ").mean()"
-            },
         },
     ),
 )
@@ -95,7 +59,6 @@ TYPED = (
 EXERCISES = (
     Exercise(
         "16.1",
-        minutes=5,
         solution=0.0,
         why="0.7 lies outside (0.8, 1.2), and GLM-5 ignores the direction in which "
         "the token moves. GRPO and DPPO keep a good token that has become rarer.",
@@ -109,7 +72,6 @@ EXERCISES = (
     ),
     Exercise(
         "16.2",
-        minutes=5,
         solution="nearly all",
         why="Later characters follow almost by themselves, so their probability can "
         "hardly move by a tenth. The fork's does, because there the policy changes its "
@@ -119,12 +81,10 @@ EXERCISES = (
             "That would be so if the mask dropped tokens at random.": "5 %",
             "It is more than that. Which other token of an answer has room to gain a "
             "tenth?": "half",
-            "Answer with one of the three words.": "all",
         },
     ),
     Exercise(
         "16.3",
-        minutes=5,
         solution=-2.0,
         why="The gradient vanishes where Â = τ z, at z = Â/τ = −1/0.5.",
         mistakes={
@@ -136,9 +96,7 @@ EXERCISES = (
     ),
     Exercise(
         "16.4",
-        minutes=10,
         solution=ratio_bounds,
-        also=(_clamped,),
         cases=((0.5, 0.2), (0.001, 0.2), (0.9, 0.2), (0.1, 0.2)),
         mistakes={
             "That is PPO's interval: δ bounds the probability, and the ratio's bound "
@@ -158,19 +116,17 @@ EXERCISES = (
     ),
     Exercise(
         "16.5",
-        minutes=10,
-        parts=("line", "reason"),
-        choices=((*range(1, 11),), ("a", "b", "c", "d")),
-        solution=(6, "b"),
+        lines=10,
+        solution="6b",
         why="With one update the learner is π_old, so what is compared is a policy "
         "with itself. The mask has to compare with the sampler: `(logp.exp() - "
         "mu.exp()).detach()`.",
         mistakes={
             "One update per rollout is right here: the sampler is late, so tokens have "
-            "moved before it.": (10, "a"),
-            "Line 3 is harmless by itself. Who uses it?": (3, "b"),
-            "The cap acts on the weight in line 9 and not on the mask.": (8, "c"),
-            "Line 7 is right: one side for each sign of Â.": (7, "d"),
+            "moved before it.": "10a",
+            "Line 3 is harmless by itself. Who uses it?": "3b",
+            "The cap acts on the weight in line 9 and not on the mask.": "8c",
+            "Line 7 is right: one side for each sign of Â.": "7d",
         },
     ),
 )

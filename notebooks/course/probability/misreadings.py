@@ -25,12 +25,6 @@ def _masked(kept, logp, old_logp, advantages, mask):
     return -token_mean(kept * ratio * advantages[:, None] * logp, mask)
 
 
-def bound_on_ratio(logp, old_logp, advantages, mask):
-    up, ratio = advantages[:, None] > 0, (logp - old_logp).exp()
-    kept = torch.where(up, ratio <= 1.2, ratio >= 0.8)
-    return _masked(kept, logp, old_logp, advantages, mask)
-
-
 def bound_on_probability(logp, old_logp, advantages, mask):
     up, moved = advantages[:, None] > 0, logp.exp() - old_logp.exp()
     kept = torch.where(up, moved <= 0.2, moved >= -0.2)
@@ -43,21 +37,10 @@ def _binary_kl(logp, mu):
     return mu.exp() * (mu - logp) + rest
 
 
-def far_tokens_dropped(logp, old_logp, advantages, mask):
-    kept = _binary_kl(logp, old_logp) <= 0.05
-    return _masked(kept, logp, old_logp, advantages, mask)
-
-
 def tokens_moving_on_dropped(logp, old_logp, advantages, mask):
     back = (logp - old_logp) * advantages[:, None] <= 0
     kept = (_binary_kl(logp, old_logp) <= 0.05) | back
     return _masked(kept, logp, old_logp, advantages, mask)
-
-
-def one_sided_ipo(logp, old_logp, advantages, mask):
-    moved = (logp.exp() - old_logp.exp()) * advantages[:, None].sign()
-    kept = moved <= 0.3
-    return -token_mean(kept * (logp - old_logp).exp() * advantages[:, None], mask)
 
 
 def ipo(logp, old_logp, advantages, mask):
@@ -76,19 +59,9 @@ def tokens_outside_dropped(logp, old_logp, advantages, mask):
     return _masked(kept, logp, old_logp, advantages, mask)
 
 
-def from_epsilon_to_epsilon(ratio, low, high):
-    """Kept, with SAO's ε taken for ratios."""
-    return (ratio > low) & (ratio < high)
-
-
 def within_epsilon_of_one(ratio, low, high):
     """Kept, with ε as the distance from 1 (2607.07508, 2602.15763)."""
     return (ratio > 1 - low) & (ratio < 1 + high)
-
-
-def ratio_and_leash(logp, old_logp, advantages, mask):
-    z = logp - old_logp
-    return -token_mean(z.exp() * advantages[:, None] - 0.05 * z**2, mask)
 
 
 def log_prob_and_leash(logp, old_logp, advantages, mask):
@@ -122,7 +95,7 @@ MISREADINGS = [
         "DPPO's δ is PPO's ε: how far the ratio may go.",
         "δ bounds π_θ − μ. A token of probability 0.001 may grow two hundredfold, one "
         "of 0.9 may not fall to 0.69.",
-        bound_on_ratio,
+        {"logp.exp() - old_logp.exp()": "(logp - old_logp).exp() - 1"},
         bound_on_probability,
     ),
     Misreading(
@@ -130,7 +103,7 @@ MISREADINGS = [
         "DPPO drops every token whose divergence is above δ.",
         "It drops only tokens that move on. A token that comes back is kept, however "
         "far away it is.",
-        far_tokens_dropped,
+        {" | back": ""},
         tokens_moving_on_dropped,
     ),
     Misreading(
@@ -138,7 +111,11 @@ MISREADINGS = [
         "IPO is DPPO with another threshold.",
         "Its mask does not look at the sign of Â: a token that comes back is dropped "
         "too.",
-        one_sided_ipo,
+        {
+            "(logp.exp() - old_logp.exp()).abs()": (
+                "(logp.exp() - old_logp.exp()) * advantages[:, None].sign()"
+            )
+        },
         ipo,
     ),
     Misreading(
@@ -154,7 +131,7 @@ MISREADINGS = [
         "SAO's 0.3 and 5 keep ratios from 0.3 to 5.",
         "They are distances from 1: 0.7 to 6, for reasoning. For code, 0.8 and 3 keep "
         "ratios from 0.2 to 4.",
-        from_epsilon_to_epsilon,
+        {"1 - low": "low", "1 + high": "high"},
         within_epsilon_of_one,
     ),
     Misreading(
@@ -162,7 +139,7 @@ MISREADINGS = [
         "DRO is the unclipped ratio with a quadratic penalty.",
         "There is no ratio: log π is weighted by Â alone, so stale tokens are not "
         "corrected, and only the penalty holds the policy back.",
-        ratio_and_leash,
+        {"logp * adv": "(logp - old_logp).exp() * adv"},
         log_prob_and_leash,
     ),
     Misreading(

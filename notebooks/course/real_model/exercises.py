@@ -1,6 +1,5 @@
 """Exercises of chapter 13: pass@k, an answer's end, groups that teach, two models."""
 
-import itertools
 import math
 
 from course.kit.exercise import Exercise
@@ -20,29 +19,10 @@ _COUNTS = ((8, 1, 4), (8, 3, 2), (6, 2, 6), (10, 0, 3), (16, 5, 8), (4, 4, 2))
 _SPLITS = ((14, 6), (6, 14), (0, 5), (5, 5), (3, 4), (0, 0), (40, 22))
 
 
-def _as_a_product(n: int, c: int, k: int) -> float:
-    """Draw k one after the other; each must miss the right ones that are left."""
-    miss = 1.0
-    for drawn in range(k):
-        miss *= max(0, n - c - drawn) / (n - drawn)
-    return 1 - miss
-
-
-def _by_enumeration(n: int, c: int, k: int) -> float:
-    draws = list(itertools.combinations(range(n), k))
-    return sum(min(draw) < c for draw in draws) / len(draws)
-
-
 def _tail(only_a: int, only_b: int) -> float:
     """The probability of at most as many heads as the rarer side has."""
     n = only_a + only_b
     return sum(math.comb(n, k) for k in range(min(only_a, only_b) + 1)) / 2**n
-
-
-def _by_distance(only_a: int, only_b: int) -> float:
-    """Every split that is at least as uneven, on either side."""
-    n, gap = only_a + only_b, abs(only_a - only_b)
-    return sum(math.comb(n, k) for k in range(n + 1) if abs(2 * k - n) >= gap) / 2**n
 
 
 def _normal(only_a: int, only_b: int) -> float:
@@ -62,9 +42,7 @@ def _just_this(only_a: int, only_b: int) -> float:
 TYPED = (
     Exercise(
         "13.pass_at_k",
-        minutes=10,
         solution=pass_at_k,
-        also=(_as_a_product, _by_enumeration),
         cases=_COUNTS,
         mistakes={
             "That draws with replacement: an answer drawn once is not drawn again.": (
@@ -94,35 +72,30 @@ TYPED = (
 EXERCISES = (
     Exercise(
         "13.1",
-        minutes=10,
-        parts=("line", "reason"),
-        choices=(tuple(range(1, 10)), ("a", "b", "c", "d")),
-        solution=(7, "a"),
+        lines=9,
+        solution="7a",
         why="Padding is EOS, so `ids != pad` also leaves out the EOS that ends the "
         "answer. Nothing ever teaches the model to stop. Count instead: position < "
         "length, EOS included.",
         mistakes={
             "Line 1 does no harm by itself, because padding is never read. Which line "
-            "takes it for something else?": (1, "a"),
-            "The text in line 4 ends in EOS, and it is in `ids`. Where is it lost?": (
-                4,
-                "a",
-            ),
+            "takes it for something else?": "1a",
+            "The text in line 4 ends in EOS, and it is in `ids`. Where is it "
+            "lost?": "4a",
             "Padding on the right moves no token: each stands where it will stand when "
-            "the model writes.": (5, "b"),
-            "The logits at t predict the token at t + 1, as line 6 has it.": (6, "d"),
+            "the model writes.": "5b",
+            "The logits at t predict the token at t + 1, as line 6 has it.": "6d",
             "Line 8 takes the mean over the tokens that the mask keeps, and the mask "
-            "keeps no padding. What else does it leave out?": (8, "c"),
+            "keeps no padding. What else does it leave out?": "8c",
             "Both are cut at 1 in line 8, so the mask and the log-probs belong to the "
-            "same tokens.": (8, "d"),
-            "The mask keeps no padding; it leaves out too much.": (7, "c"),
+            "same tokens.": "8d",
+            "The mask keeps no padding; it leaves out too much.": "7c",
             "The mask belongs to `ids`, and line 8 cuts both alike. Look at which "
-            "tokens it leaves out.": (7, "d"),
+            "tokens it leaves out.": "7d",
         },
     ),
     Exercise(
         "13.2",
-        minutes=5,
         solution=0.45,
         why="Half of the groups are dead for certain; of the others 1 − 0.75⁸ − 0.25⁸ "
         "= 0.90 teach.",
@@ -140,7 +113,6 @@ EXERCISES = (
     ),
     Exercise(
         "13.3",
-        minutes=5,
         solution="fewer",
         why="Any number is rewarded, so nothing ties the answer to the sum.",
         choices=("nearly all", "as many", "fewer", "none"),
@@ -156,7 +128,6 @@ EXERCISES = (
     ),
     Exercise(
         "13.4",
-        minutes=5,
         solution=0.05,
         why="The first three tokens stay and hold 0.95. A kept token has the ratio π / "
         "(π / 0.95) = 0.95.",
@@ -173,9 +144,7 @@ EXERCISES = (
     ),
     Exercise(
         "13.5",
-        minutes=10,
         solution=sign_test,
-        also=(_by_distance,),
         cases=_SPLITS,
         mistakes={
             "That is one side. A split the other way would have surprised you as "

@@ -36,11 +36,6 @@ def ratio_to_the_policy(logits, old_logits, token, top_p):
     return (logits.log_softmax(-1)[token] - old_logits.log_softmax(-1)[token]).exp()
 
 
-def pass_with_replacement(n, c, k):
-    """1 − (1 − c/n)^k."""
-    return 1 - (1 - c / n) ** k
-
-
 def pass_without_replacement(n, c, k):
     """1 − C(n−c, k) / C(n, k), Chen et al. 2021 (2107.03374), Eq. 1."""
     return 1 - math.comb(n - c, k) / math.comb(n, k)
@@ -68,7 +63,7 @@ MISREADINGS = [
         "c of n answers are right, so pass@k is 1 − (1 − c/n)^k.",
         "c/n is an estimate, and a concave function of it is too low on average. "
         "Drawing k of the n without replacement is unbiased.",
-        pass_with_replacement,
+        {"math.comb(n - c, k) / math.comb(n, k)": "(1 - c / n) ** k"},
         pass_without_replacement,
     ),
 ]

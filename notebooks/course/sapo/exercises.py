@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 
 from course.kit.exercise import Exercise
+from course.kit.usual import batch, usual
 from refimpl.algorithms import ALGORITHMS, Objective, Tokens
 
 
@@ -19,18 +20,6 @@ def sapo_loss(logp, old_logp, advantages, mask, tau_pos=1.0, tau_neg=1.05):
     return -(w * f * A).sum()
 
 
-def _sapo(r, tau):
-    """σ(x) = (1 + tanh(x/2)) / 2."""
-    return 2 / tau * (1 + torch.tanh(tau * (r - 1) / 2))
-
-
-def _by_where(logp, old_logp, advantages, mask, tau_pos=1.0, tau_neg=1.05):
-    """`torch.where` makes float32 of two numbers."""
-    A, r = advantages[:, None], (logp - old_logp).exp()
-    each = _sapo(r, torch.where(A > 0, tau_pos, tau_neg)) * A * mask
-    return -(each.sum(1) / mask.sum(1)).mean()
-
-
 def _on_the_sequence(logp, old_logp, advantages, mask, tau_pos=1.0, tau_neg=1.05):
     """One ratio for the whole answer."""
     z = (logp - old_logp) * mask
@@ -38,28 +27,14 @@ def _on_the_sequence(logp, old_logp, advantages, mask, tau_pos=1.0, tau_neg=1.05
     return sapo_loss(mean, 0 * mean, advantages, mask, tau_pos, tau_neg)
 
 
-def _batch(generator: torch.Generator) -> tuple:
-    """Three answers: a whole row, a hole in the middle of a row, and padding."""
-    mask = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 0]]).double()
-    old = torch.rand(3, 4, generator=generator).double().mul(0.6).add(0.2).log()
-    moved = torch.randn(3, 4, generator=generator).double() * 0.4
-    return old + moved, old, torch.tensor([1.2, -0.5, -0.7]).double(), mask
-
-
-_BATCH = _batch(torch.Generator().manual_seed(0))
-
 TYPED = (
     Exercise(
         "10.sapo_loss",
-        minutes=10,
         solution=sapo_loss,
-        also=(_by_where,),
-        cases=((*_BATCH, 2.0, 5.0), (*_BATCH, 8.8, 8.8), _BATCH),
+        cases=((*batch(), 2.0, 5.0), (*batch(), 8.8, 8.8), batch()),
         gradient=True,
         mistakes={
-            "The loss is minus the objective: its descent raises the objective.": {
-                "-(w": "(w"
-            },
+            **usual(sapo_loss),
             "The factor 4/τ is missing: with it the slope of f at r = 1 is 1.": {
                 "4 / tau * ": ""
             },
@@ -68,9 +43,6 @@ TYPED = (
                 "A > 0": "r > 1"
             },
             "The gate is centred at r = 1: σ(τ(r − 1)).": {"(r - 1)": "r"},
-            "The sigmoid takes the ratio r. You gave it log r: exp is missing.": {
-                "(r - 1)": "(r.log() - 1)"
-            },
             "That is centred, but on log r = 0. SAPO's f is a function of r − 1.": {
                 "(r - 1)": "r.log()"
             },
@@ -88,17 +60,6 @@ TYPED = (
                     "(1 / torch.cosh(tau * (r - 1) / 2) ** 2).detach() * r"
                 )
             },
-            "Every answer is averaged over its own tokens first: 1/(G |o|). You "
-            "average over all tokens of the group.": {
-                "mask / (len(mask) * mask.sum(1, keepdim=True))": "mask / mask.sum()"
-            },
-            "You divide by T, the padded width, instead of |o|.": {
-                "mask / (len(mask) * mask.sum(1, keepdim=True))": "mask / mask.numel()"
-            },
-            "That is the sum over answers; the group's mean has 1/G as well.": {
-                "len(mask) * ": ""
-            },
-            "Padding counts in your sum. Multiply by the mask.": {"w = mask": "w = 1"},
             "One ratio for the answer is GSPO's; here every token has its own.": (
                 _on_the_sequence
             ),
@@ -110,12 +71,6 @@ TYPED = (
 def tau_for(width: float, left: float) -> float:
     """sech²(τ·width/2) = left at τ = 2 arcosh(1/√left) / width."""
     return 2 * math.acosh(1 / math.sqrt(left)) / width
-
-
-def _by_sigmoid(width, left):
-    """4p(1 − p) = left is a quadratic equation, and x = log(p / (1 − p))."""
-    p = (1 + math.sqrt(1 - left)) / 2
-    return math.log(p / (1 - p)) / width
 
 
 def soft_objective(ratios: torch.Tensor, tau: float) -> torch.Tensor:
@@ -136,7 +91,6 @@ _R = torch.tensor([1.5, 0.7, 1.0, 2.5]).double()
 EXERCISES = (
     Exercise(
         "10.1",
-        minutes=5,
         solution="equal",
         why="Before the first update every ratio is 1. There the slope of f is "
         "(4/τ) · τ σ(0)(1 − σ(0)) = 1, for every τ.",
@@ -145,12 +99,10 @@ EXERCISES = (
             "Narrow, but not closed: which slope has f at r = 1?": "none",
             "A factor 4/τ stands in front, and the chain rule brings a τ. What is "
             "left of both at r = 1?": "smaller",
-            "Which slope has f at r = 1? It does not grow with τ.": "larger",
         },
     ),
     Exercise(
         "10.2",
-        minutes=5,
         solution=4,
         why="The gate depends only on |r − 1| and τ, so all four tokens have the same "
         "gate.",
@@ -163,7 +115,6 @@ EXERCISES = (
     ),
     Exercise(
         "10.3",
-        minutes=5,
         solution=2,
         why="The lower right panel: c = g r has its top near r = 2.",
         choices=(1, 1.5, 2, 3),
@@ -175,9 +126,7 @@ EXERCISES = (
     ),
     Exercise(
         "10.4",
-        minutes=10,
         solution=tau_for,
-        also=(_by_sigmoid,),
         cases=((0.2, 0.1), (0.5, 0.9), (0.2, 0.5), (1.763, 0.5)),
         mistakes={
             "That keeps one half for any `left`; it belongs under the arcosh.": {
@@ -201,12 +150,7 @@ EXERCISES = (
     ),
     Exercise(
         "10.5",
-        minutes=10,
         solution=soft_objective,
-        also=(
-            lambda r, tau: torch.atan2(tau * (r - 1), torch.ones_like(r)) / tau,
-            lambda r, tau: [math.atan(tau * (x - 1)) / tau for x in r.tolist()],
-        ),
         cases=((_R, 2.0), (_R, 8.8), (_R, 1.0)),
         mistakes={
             "That is the gate. The objective is the function that has it as its "
@@ -232,28 +176,23 @@ EXERCISES = (
     ),
     Exercise(
         "10.6",
-        minutes=10,
-        solution=(7, "b"),
+        solution="7b",
         why="The gate is centred at r = 1, and z − 1 is not r − 1: exp is missing. At "
         "z = 0 it is sech²(4.4), which is about 0.0006.",
-        parts=("line", "reason"),
-        choices=(range(1, 11), ("a", "b", "c", "d")),
+        lines=10,
         mistakes={
             "The right line for another reason: 4/8.8 belongs there. It makes the "
-            "slope of f at r = 1 equal to 1.": (7, "a"),
+            "slope of f at r = 1 equal to 1.": "7a",
             "The right line for another reason: one τ for both signs is allowed, and "
-            "no gradient becomes small from it.": (7, "c"),
-            "The right line for another reason: it has no weight. Line 8 has.": (
-                7,
-                "d",
-            ),
+            "no gradient becomes small from it.": "7c",
+            "The right line for another reason: it has no weight. Line 8 has.": "7d",
             "Line 6 is right: z is the log-ratio. Which line uses it as if it were a "
-            "ratio?": (6, "b"),
+            "ratio?": "6b",
             "Line 8 is right: each answer is divided by its own length once, and all "
-            "by their number.": (8, "d"),
-            "Line 9 is right: minus the weighted objective.": (9, "d"),
-            "Line 10 is right: a norm below 1 is not clipped.": (10, "d"),
-            "Line 3 is right: these are GRPO's advantages, group by group.": (3, "a"),
+            "by their number.": "8d",
+            "Line 9 is right: minus the weighted objective.": "9d",
+            "Line 10 is right: a norm below 1 is not clipped.": "10d",
+            "Line 3 is right: these are GRPO's advantages, group by group.": "3a",
         },
     ),
 )

@@ -16,7 +16,6 @@ import ipywidgets as widgets
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from matplotlib.colors import to_rgb
 from torch import Tensor
 
 from course.kit import claims, explorer, stakes, stale
@@ -35,8 +34,7 @@ LIMIT = 3.0  # ratios beyond are drawn at the edge
 EDGES = torch.tensor([0.7999, 0.8, 0.9999, 1.2, 1.2001])
 GRID = torch.cat([torch.linspace(0.005, LIMIT + 0.08, 400), EDGES])
 GRID = GRID.sort().values.double()
-CUT, FAINT, QUIET = "#C9CDD1", "#E6E8EA", "#6B747C"
-SHADES = 8
+FAINT, QUIET = "#E6E8EA", "#6B747C"
 SIZES = {0.03: 2.8, 0.06: 4.2, math.inf: 6.0}
 """Up to which push a token's dot is so wide, in points."""
 MINE = LOOKS["yours"][0]
@@ -194,13 +192,6 @@ def finding(gate: Gate, shares: Sequence[float]) -> str:
         return f"{gate}: before the first update no token has moved"
     on, back = map(percent, shares)
     return f"{gate} keeps {on} moving on, {back} coming back"
-
-
-def colours(sign: int, g: Tensor) -> Tensor:
-    """From grey, where nothing passes, to the sign's colour: RGBA of every token."""
-    from_, to = (torch.tensor(to_rgb(c)) for c in (CUT, GOOD if sign > 0 else BAD))
-    shade = (g.clamp(0, 1) * SHADES).round()[:, None] / SHADES
-    return torch.lerp(from_.double(), to.double(), shade)
 
 
 class Picture:

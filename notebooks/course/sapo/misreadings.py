@@ -13,37 +13,24 @@ def sapo(z, advantages, mask, tau_pos=1.0, tau_neg=1.05):
     return mean_of_rows(f * advantages, mask)
 
 
-def sapo_on_the_sequence_ratio(z, advantages, mask, tau_pos=1.0, tau_neg=1.05):
-    """The same f, with one ratio for the whole response."""
-    mean = (z * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)
-    return sapo(mean.expand_as(z), advantages, mask, tau_pos, tau_neg)
-
-
-def sapo_with_tau_on_the_advantage(z, advantages, mask, tau_pos=1.0, tau_neg=1.05):
-    """τ as a temperature of the advantage: r Â / τ."""
-    tau = torch.full_like(z, tau_neg).masked_fill(advantages > 0, tau_pos)
-    return mean_of_rows(z.exp() * advantages / tau, mask)
-
-
-def sapo_with_the_gates_exchanged(z, advantages, mask, tau_pos=1.0, tau_neg=1.05):
-    """The narrow gate for good tokens, the wide one for bad ones."""
-    return sapo(z, advantages, mask, tau_pos=tau_neg, tau_neg=tau_pos)
-
-
 MISREADINGS = [
     Misreading(
         "sapo_on_sequence_ratio",
         "SAPO's gate takes the sequence ratio.",
         "It takes each token's own. Only where a response's log-ratios hardly vary is "
         "the mean of the gates close to the gate of the mean (chapter 11).",
-        sapo_on_the_sequence_ratio,
+        {
+            "z.exp()": (
+                "((z * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()"
+            )
+        },
         sapo,
     ),
     Misreading(
         "sapo_tau_scales_advantage",
         "SAPO divides advantages by τ.",
         "τ sets how fast the gate closes. On policy no gradient depends on it.",
-        sapo_with_tau_on_the_advantage,
+        {"f * adv": "z.exp() / tau * adv"},
         sapo,
     ),
     Misreading(
@@ -52,7 +39,7 @@ MISREADINGS = [
         "τ_neg > τ_pos: 1.05 against 1.0, so the gate of bad tokens is the narrower "
         "one. The paper's reason is that pushing a token down lifts all others, which "
         "is not intended.",
-        sapo_with_the_gates_exchanged,
+        {"advantages > 0": "advantages <= 0"},
         sapo,
     ),
 ]

@@ -6,6 +6,7 @@ from functools import wraps
 import torch
 
 from course.kit.exercise import Exercise, edited
+from course.kit.usual import batch
 
 
 def policy_loss(old_log_prob, log_prob, advantages, response_mask):
@@ -30,15 +31,6 @@ def gradient_of(policy_loss: Callable) -> Callable:
     return gradient
 
 
-def _case(seed: int) -> tuple[torch.Tensor, ...]:
-    generator = torch.Generator().manual_seed(seed)
-    old = -torch.rand(3, 4, generator=generator, dtype=torch.float64)
-    moved = 0.3 * torch.randn(3, 4, generator=generator, dtype=torch.float64)
-    advantages = torch.tensor([[1.0], [-1.0], [0.5]]).double().expand(3, 4)
-    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0]]).double()
-    return old, old + moved, advantages, mask
-
-
 def _ported(edits: dict[str, str]) -> Callable:
     """The port with other text."""
     return gradient_of(edited(policy_loss, edits))
@@ -53,13 +45,14 @@ _HERE = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]).double()
 _HELD = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0]]).double()
 _RANKS = (_HERE, _HELD, [4, 12]), (-_HERE, torch.ones(2, 3).double(), [2, 1, 6])
 
+_NEW, _OLD, _A, _MASK = batch()
+_PORT = _OLD, _NEW, _A[:, None].expand_as(_NEW), _MASK
+
 TYPED = (
     Exercise(
         "14.rank_loss",
-        minutes=5,
         solution=rank_loss,
         cases=_RANKS,
-        also=(lambda o, m, t: -torch.einsum("bt,bt->", o, m) / (sum(t) / len(t)),),
         mistakes={
             "You divide by this rank's own tokens, as in the example.": (
                 lambda o, m, t: -(o * m).sum() / m.sum()
@@ -82,7 +75,6 @@ TYPED = (
 EXERCISES = (
     Exercise(
         "14.1",
-        minutes=5,
         solution=10,
         why="Each token of the second rank is multiplied by 1/16, each of the first "
         "by 1/160.",
@@ -94,7 +86,6 @@ EXERCISES = (
     ),
     Exercise(
         "14.2",
-        minutes=5,
         solution=8,
         why="A rollout lasts for 16 micro-steps, and 4 of them make one optimiser "
         "step, so two passes take 2 · 16 / 4. The batch per device and the number "
@@ -109,7 +100,6 @@ EXERCISES = (
     ),
     Exercise(
         "14.3",
-        minutes=5,
         solution=12,
         why="There are 512 / 128 mini-batches, both counted in prompts, and three "
         "epochs. `rollout.n` does not matter, and a micro-batch is not an update.",
@@ -123,12 +113,8 @@ EXERCISES = (
     ),
     Exercise(
         "14.4",
-        minutes=20,
         solution=gradient_of(policy_loss),
-        also=(
-            _ported({"(1 - (ratio - 1).abs() / 0.5)": "(1 - 2 * (ratio - 1).abs())"}),
-        ),
-        cases=tuple(_case(seed) for seed in range(3)),
+        cases=(_PORT,),
         mistakes={
             "That is right at r = 1 only: the ratio is missing.": _ported(
                 {"gate * ratio": "gate"}
@@ -161,29 +147,20 @@ EXERCISES = (
     ),
     Exercise(
         "14.5",
-        minutes=10,
-        solution=(4, "b"),
-        parts=("line", "reason"),
-        choices=(tuple(range(1, 11)), ("a", "b", "c", "d")),
+        solution="4b",
+        lines=10,
         why="Both ranks sample the same prompts with the same seed, so the second "
         "half of every group is a copy of the first. `seed=(step, rank)` repairs "
         "it.",
         mistakes={
-            "The line is right. Look at what both ranks hand to `sample`.": (4, "a"),
-            "Here the ranks share every group, so they need the same prompts.": (
-                3,
-                "c",
-            ),
-            "Line 7 is right: the whole group's mean and std, then its own half.": (
-                7,
-                "a",
-            ),
-            "DDP divides by `ranks`, which is therefore multiplied here.": (9, "d"),
+            "The line is right. Look at what both ranks hand to `sample`.": "4a",
+            "Here the ranks share every group, so they need the same prompts.": "3c",
+            "Line 7 is right: the whole group's mean and std, then its own half.": "7a",
+            "DDP divides by `ranks`, which is therefore multiplied here.": "9d",
         },
     ),
     Exercise(
         "14.6",
-        minutes=5,
         solution=0.3,
         why="The accuracy rises from 0.44 to 0.74. The interval of the mean gain, "
         "0.17 to 0.44, shows how little five warm starts can tell about its size.",

@@ -19,20 +19,9 @@ def mean_of_all(losses):
     return sum(part.sum() for part in losses) / sum(part.numel() for part in losses)
 
 
-def passes(num_iterations, steps_per_generation, gradient_accumulation_steps):
-    """TRL's μ: how often the updates go over a rollout."""
-    return num_iterations
-
-
 def updates(num_iterations, steps_per_generation, gradient_accumulation_steps):
     """Passes, times the optimiser steps that one of them takes."""
     return num_iterations * steps_per_generation / gradient_accumulation_steps
-
-
-def both_corrections(logp, old_logp, sampler_logp, cap):
-    """A ratio to the sampler, and the weight that leads from π_old to it as well."""
-    weight = (old_logp - sampler_logp).exp().clamp(max=cap)
-    return weight * (logp - sampler_logp).exp()
 
 
 def one_correction(logp, old_logp, sampler_logp, cap):
@@ -47,10 +36,6 @@ def _kernel(w, logp, advantages, mask):
     return -token_mean(phi.detach() * advantages[:, None] * logp, mask)
 
 
-def kernel_of_mean(logp, old_logp, advantages, mask):
-    return _kernel(sequence_ratio(logp, old_logp, mask), logp, advantages, mask)
-
-
 def kernel_of_product(logp, old_logp, advantages, mask):
     w = ((logp - old_logp) * mask).sum(-1, keepdim=True).exp()
     return _kernel(w, logp, advantages, mask)
@@ -62,20 +47,12 @@ def _gspo(logp, old_logp, advantages, mask):
     return clipped(s, advantages, 2e-3, 2.5e-3)
 
 
-def over_length(logp, old_logp, advantages, mask):
-    return -(_gspo(logp, old_logp, advantages, mask) / mask.sum(-1)).mean()
-
-
 def times_length(logp, old_logp, advantages, mask):
     return -(_gspo(logp, old_logp, advantages, mask) * mask.sum(-1)).mean()
 
 
 def _minirl(logp, old_logp, advantages):
     return clipped((logp - old_logp).exp(), advantages[:, None], 0.2, 0.27)
-
-
-def clip_over_tokens(logp, old_logp, advantages, mask):
-    return -token_mean(_minirl(logp, old_logp, advantages), mask)
 
 
 def clip_over_answers(logp, old_logp, advantages, mask):
@@ -97,7 +74,7 @@ MISREADINGS = [
         "K is num_iterations: one pass over a rollout is one update.",
         "A pass takes steps_per_generation / gradient_accumulation_steps optimiser "
         "steps. All but the first meet a policy that has moved.",
-        passes,
+        {" * steps_per_generation / gradient_accumulation_steps": ""},
         updates,
     ),
     Misreading(
@@ -106,14 +83,18 @@ MISREADINGS = [
         "tokens.",
         "Either one is a correction. With both, a token's factor contains π_old / μ "
         "twice.",
-        both_corrections,
+        {"logp - old_logp": "logp - sampler_logp"},
         one_correction,
     ),
     Misreading(
         "vespo_takes_the_root",
         "VESPO's W is GSPO's ratio of the answer.",
         "It is the product of the tokens' ratios, without the root of the length.",
-        kernel_of_mean,
+        {
+            "((logp - old_logp) * mask).sum(-1, keepdim=True).exp()": (
+                "sequence_ratio(logp, old_logp, mask)"
+            )
+        },
         kernel_of_product,
     ),
     Misreading(
@@ -121,7 +102,7 @@ MISREADINGS = [
         "Length-unbiased means: LUSPO divides an answer's term by its length.",
         "LUSPO multiplies by it, because the gradient of a geometric mean is already "
         "divided by the length.",
-        over_length,
+        {"* mask": "/ mask"},
         times_length,
     ),
     Misreading(
@@ -129,7 +110,7 @@ MISREADINGS = [
         "MiniRL has no division by a length, so it averages over all tokens.",
         "It sums over an answer's tokens and averages over answers; the mean over all "
         "tokens divides by the batch's lengths.",
-        clip_over_tokens,
+        {".sum(-1).mean()": ".sum() / mask.sum()"},
         clip_over_answers,
     ),
 ]

@@ -15,11 +15,6 @@ def anchored(returns, states):
     return A
 
 
-def _by_matrix(returns, states):
-    same = (states[:, None] == states).to(returns.dtype)
-    return returns - same @ returns / same.sum(1)
-
-
 _CASES = (
     (torch.tensor([0.9, 1.0, 0.0, 0.0]), torch.tensor([0, 1, 0, 1])),
     (torch.tensor([0.9, 0.0, 1.0, 0.0, 0.95]), torch.tensor([0, 0, 0, 0, 7])),
@@ -29,9 +24,7 @@ _CASES = (
 TYPED = (
     Exercise(
         "18.anchored",
-        minutes=10,
         solution=anchored,
-        also=(_by_matrix,),
         cases=_CASES,
         mistakes={
             "Compare only turns that began in the same state. You took the mean over "
@@ -61,7 +54,6 @@ TYPED = (
 EXERCISES = (
     Exercise(
         "18.1",
-        minutes=5,
         solution="the tool's",
         why="The policy has never been trained to write them, so their log-probs are "
         "far below those of its own, and so are their gradients above.",
@@ -71,16 +63,13 @@ EXERCISES = (
             "gradient.": "its own",
             "A token's gradient grows with its surprise. Which ones surprise the "
             "policy?": "both alike",
-            "A number, or other words? Answer with one of the three.": "observations",
         },
     ),
     Exercise(
         "18.2",
-        minutes=5,
         solution=4.0,
         why="It is 0.6 / (0.3 · 0.5). The policy has not moved at all, but the ratio "
         "claims that it has.",
-        also=(4,),
         mistakes={
             "That would be true if the tokens were the same.": 1.0,
             "That is the quotient with one of the two sampled tokens alone.": 2.0,
@@ -90,7 +79,6 @@ EXERCISES = (
     ),
     Exercise(
         "18.3",
-        minutes=5,
         solution="mean per response",
         why="In that mean a response's own tokens share one weight, and tool tokens "
         "in the length take part of it away. Under the token mean all tokens "
@@ -100,29 +88,23 @@ EXERCISES = (
             "In that mean every token of the batch becomes lighter, including those "
             "of the other answer. Compare the two answers.": "token mean",
             "Compare one answer's bars with the other's.": "both alike",
-            "A number, or other words? Answer with one of the three.": "neither",
         },
     ),
     Exercise(
         "18.4",
-        minutes=10,
-        parts=("line", "reason"),
-        choices=((*range(1, 10),), ("a", "b", "c", "d")),
-        solution=(4, "b"),
+        lines=9,
+        solution="4b",
         why="`mask[:, t]` belongs to the token at t, whose log-prob comes from the "
         "logits at t − 1. Shifted by one, the first token of each observation is "
         "trained on, and the first of each turn is not. Write `mask[:, 1:]`.",
         mistakes={
-            "Line 2 is right: the logits at t score the token at t + 1.": (2, "b"),
-            "The tool's tokens should be read, and only not be trained on.": (1, "a"),
-            "The whole batch's model tokens are a fine divisor: line 9 is right.": (
-                9,
-                "c",
-            ),
+            "Line 2 is right: the logits at t score the token at t + 1.": "2b",
+            "The tool's tokens should be read, and only not be trained on.": "1a",
+            "The whole batch's model tokens are a fine divisor: line 9 is right.": "9c",
             "That is the line, but it divides nothing: look at what the mask is "
-            "multiplied with.": (4, "c"),
+            "multiplied with.": "4c",
             "The reward belongs to the trajectory, and all its turns get it: line 6 is "
-            "right.": (6, "d"),
+            "right.": "6d",
         },
     ),
 )

@@ -25,14 +25,6 @@ def _gae(rewards, values, order, lam):
     return found
 
 
-def reward_on_the_last_token(reward, values, mask, lam):
-    """The reward stands on the last token of the text, an observation's."""
-    own = mask.nonzero()[:, 0].tolist()
-    rewards = torch.zeros_like(values)
-    rewards[-1] = reward
-    return _gae(rewards, values, own, lam)
-
-
 def reward_on_the_last_own_token(reward, values, mask, lam):
     """The reward stands on the last token that the policy wrote."""
     own = mask.nonzero()[:, 0].tolist()
@@ -65,7 +57,7 @@ MISREADINGS = (
         "The reward stands on the last token of the response.",
         "It stands on the last token that the policy wrote. On an observation GAE "
         "never reaches it, and a rewarded answer is pushed down.",
-        reward_on_the_last_token,
+        {"own[-1]": "-1"},
         reward_on_the_last_own_token,
     ),
     Misreading(

@@ -22,25 +22,9 @@ def log_probs_at(logits: torch.Tensor, temperature: float) -> torch.Tensor:
 _LOGITS = torch.tensor([2.0, 0.0, -1.0])
 
 
-def _by_count(response, answer):
-    end = f"#{answer}"
-    return response.count("#") == 1 and response[response.index("#") :] == end
-
-
-def _by_partition(response, answer):
-    _, mark, after = response.partition("#")
-    return bool(mark) and "#" not in after and after == f"{answer}"
-
-
-def _by_logsumexp(logits, temperature):
-    scaled = logits / temperature
-    return scaled - scaled.logsumexp(-1)
-
-
 EXERCISES = (
     Exercise(
         "0.1",
-        minutes=5,
         solution=4,
         why="Five terms need four steps, so a careful answer earns at most four "
         "sixths. A ramble can take six steps and earn the full reward.",
@@ -53,25 +37,19 @@ EXERCISES = (
     ),
     Exercise(
         "0.2",
-        minutes=5,
         solution="no more than before",
         choices=("nearly all", "about half", "no more than before"),
         mistakes={
             "It has to give the sum at once, without any steps, and no demonstration "
             "shows how. What else can bring the loss down?": "nearly all",
             "A model of this size cannot add five numbers at once, and it never sees "
-            "any other sums. What can it do with these 128?": ("about half"),
-            "Not quite none: a guess is often near the sum, and sometimes hits it.": (
-                "none"
-            ),
+            "any other sums. What can it do with these 128?": "about half",
         },
     ),
     Exercise(
         "0.3",
-        minutes=5,
         solution=log_probs_at,
         cases=((_LOGITS, 0.5), (_LOGITS, 1.0), (_LOGITS, 2.0)),
-        also=(_by_logsumexp,),
         mistakes={
             "A temperature divides: T < 1 sharpens, T > 1 flattens.": (
                 lambda logits, t: (logits * t).log_softmax(-1)
@@ -92,43 +70,32 @@ EXERCISES = (
     ),
     Exercise(
         "0.4",
-        minutes=5,
         solution="CISPO",
         choices=("GRPO", "CISPO", "SAPO"),
         mistakes={
             "GRPO's blue line is at 0 there: the clip has cut the token off.": "GRPO",
             "SAPO's soft gate has faded the token: its line bends down again.": "SAPO",
-            "REINFORCE was not among the three: it counts every token as 1.": (
-                "REINFORCE"
-            ),
         },
     ),
     Exercise(
         "0.5",
-        minutes=10,
-        solution=(6, "a"),
-        parts=("line", "reason"),
-        choices=(tuple(range(1, 12)), ("a", "b", "c", "d")),
+        solution="6a",
+        lines=11,
         why="The labels of the padding must be -100 as well, or the mean counts the "
         "easiest tokens of all.",
         mistakes={
             "The reason is right, but rows of unequal length must be padded. Which "
-            "line decides what the loss makes of the padding?": (4, "a"),
+            "line decides what the loss makes of the padding?": "4a",
             "The reason is right, and line 7 computes the loss, but it takes the "
-            "labels as they are. Which line makes them?": (7, "a"),
+            "labels as they are. Which line makes them?": "7a",
             "The reason is right, but line 5 marks the prompt, and marks it rightly. "
-            "Which line forgets the other tokens that nobody wrote?": (5, "a"),
-            "Line 3 is right: without `<eos>` no answer would learn to end.": (3, "b"),
-            "Line 7 is right: this model shifts the labels by one itself.": (7, "c"),
-            "The line is right, but the model shifts the labels by one itself.": (
-                6,
-                "c",
-            ),
-            "Line 11 is right: cleared after the step is cleared before the next.": (
-                11,
-                "d",
-            ),
-            "Line 8 is right: line 11 has cleared them in the step before.": (8, "d"),
+            "Which line forgets the other tokens that nobody wrote?": "5a",
+            "Line 3 is right: without `<eos>` no answer would learn to end.": "3b",
+            "Line 7 is right: this model shifts the labels by one itself.": "7c",
+            "The line is right, but the model shifts the labels by one itself.": "6c",
+            "Line 11 is right: cleared after the step is cleared before the "
+            "next.": "11d",
+            "Line 8 is right: line 11 has cleared them in the step before.": "8d",
         },
     ),
 )
@@ -137,7 +104,6 @@ EXERCISES = (
 TYPED = (
     Exercise(
         "00.verify",
-        minutes=5,
         solution=verify,
         cases=(
             ("3+9=12;#12", 12),
@@ -153,7 +119,6 @@ TYPED = (
             ("#", 0),
             ("#3+9", 12),
         ),
-        also=(_by_count, _by_partition),
         mistakes={
             "`in` rewards answers that list every number: '#1#12' and '#112' contain "
             "12 too.": (lambda response, answer: str(answer) in response),

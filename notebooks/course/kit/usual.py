@@ -1,0 +1,102 @@
+"""What the exercises about a loss share: a batch, and the mistakes that all invite."""
+
+import inspect
+from collections.abc import Callable
+
+import torch
+
+OF_RESPONSES = "mask / (len(mask) * mask.sum(1, keepdim=True))"
+OF_TOKENS = "mask / mask.sum()"
+_PADDING = "Padding counts. Multiply by the mask before you add up."
+_SUMMED = "Padding counts in your sum, though not in its divisor. Multiply by the mask."
+
+MISTAKES = (
+    (
+        "The sign: an optimiser goes downhill, so the loss is minus the objective.",
+        *("return -", "return "),
+    ),
+    (
+        "Upside down: the ratio is π_θ/π_old, the exponential of logp − old_logp.",
+        *("logp - old_logp", "old_logp - logp"),
+    ),
+    (
+        "logp − old_logp is the *log*-ratio. Take its exponential.",
+        *("r = (logp - old_logp).exp()", "r = logp - old_logp"),
+    ),
+    (
+        "The min is missing: you always clip. A token that went the wrong way gets no "
+        "gradient back.",
+        *("minimum(r * A, ", "minimum(clipped * A, "),
+    ),
+    (
+        "There is no clip. Compare r Â with the clipped ratio times Â, and take the "
+        "smaller.",
+        *("clipped * A)", "r * A)"),
+    ),
+    (
+        "You take the larger of the two products. The objective is the smaller one.",
+        *("minimum", "maximum"),
+    ),
+    (
+        "The bounds are exchanged: it is 1 − low below and 1 + high above.",
+        *("1 - low, 1 + high", "1 - high, 1 + low"),
+    ),
+    (
+        "You take the mean over all tokens, so a long response counts more. Average "
+        "each response first, and then the responses.",
+        *(OF_RESPONSES, OF_TOKENS),
+    ),
+    (
+        "You divide by T, the padded width. A response is divided by the number of its "
+        "own tokens, the ones of the mask.",
+        *(OF_RESPONSES, "mask / mask.numel()"),
+    ),
+    (_PADDING, OF_RESPONSES, "1 / mask.numel()"),
+    (_SUMMED, OF_RESPONSES, OF_RESPONSES.replace("mask /", "1 /")),
+    (
+        "Each response has its mean, but you add the responses up. Divide by their "
+        "number as well.",
+        *(OF_RESPONSES, "mask / mask.sum(1, keepdim=True)"),
+    ),
+    (
+        "You add up the tokens of a response. Divide each sum by |o_i|, the number "
+        "of its tokens.",
+        *(OF_RESPONSES, "mask / len(mask)"),
+    ),
+    (
+        "You average each response first, and then the responses. Here all tokens "
+        "weigh the same: divide one sum by the number of all tokens.",
+        *(OF_TOKENS, OF_RESPONSES),
+    ),
+    (
+        "You divide by B·T, padding included. The weight is mask / mask.sum().",
+        *(OF_TOKENS, "mask / mask.numel()"),
+    ),
+    (_PADDING, OF_TOKENS, "1 / mask.numel()"),
+    (_SUMMED, OF_TOKENS, "1 / mask.sum()"),
+    (
+        "That is the sum. Divide by the number of response tokens, mask.sum().",
+        *(OF_TOKENS, "mask"),
+    ),
+)
+"""What to say, and the text of a right loss with the text that a wrong one has."""
+
+
+def usual(solution: Callable) -> dict[str, dict[str, str]]:
+    """The mistakes that can be made in this solution, for `Exercise.mistakes`."""
+    code = inspect.getsource(solution)
+    return {says: {old: new} for says, old, new in MISTAKES if old in code}
+
+
+def batch(scale: float = 0.4, seed: int = 5) -> tuple[torch.Tensor, ...]:
+    """log π and log π_old of four responses, their advantages, and the mask.
+
+    The log-ratios are of size `scale`. There is padding, and a hole as between two
+    turns of a dialogue; what stands in either must not count.
+    """
+    dice = torch.Generator().manual_seed(seed)
+    z = torch.randn(4, 5, generator=dice, dtype=torch.float64) * scale
+    old_logp = -torch.rand(4, 5, generator=dice, dtype=torch.float64) - 0.2
+    mask = torch.ones(4, 5, dtype=torch.float64)
+    mask[1, 3:] = mask[2, 1] = mask[3, 2:] = 0
+    return old_logp + z, old_logp, torch.tensor([1.2, -0.7, -0.4, 0.9]).double(), mask
