@@ -77,7 +77,7 @@ def text_of(fragment: str) -> str:
 
 def slug(text: str) -> str:
     """An anchor: the words of a heading in lower case, joined by hyphens."""
-    return "-".join(re.findall(r"[\w.]+", text.lower()))
+    return "-".join(re.findall(r"\w+(?:\.\w+)*", text.lower()))
 
 
 def size_of(picture: bytes) -> tuple[int, int]:
