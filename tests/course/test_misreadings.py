@@ -213,7 +213,6 @@ VALUES = [
     ),
     # the boost is larger for an uneven group, the weight for an even one
     ("std_upweights_extremes", 0, 8, (math.inf, 0)),
-    ("std_upweights_extremes", 1, 8, (8 / 7**0.5, 24.5**0.5)),
     ("std_upweights_extremes", 4, 8, (2, 56**0.5)),
     (
         "dapo_drops_samples",  # only the second group is mixed
@@ -242,17 +241,14 @@ VALUES = [
         for token in range(3)
     ),
     ("real_pass_with_replacement", 2, 1, 2, (0.75, 1.0)),
-    ("real_pass_with_replacement", 8, 3, 1, (0.375, 0.375)),
     (
         "claims_runs_are_independent",  # means 0.1, 1.1, 2.1: sd 1
         [[0.0, 0.2], [1.0, 1.2], [2.0, 2.2]],
         (math.sqrt(4.06 / 5 / 6), 1 / math.sqrt(3)),
     ),
-    ("claims_runs_are_independent", [[0.0], [1.0], [2.0]], (3**-0.5, 3**-0.5)),
     ("claims_not_seen_is_none", -0.2, 0.3, 0.03, ("no effect", "undecided")),
     ("claims_not_seen_is_none", -0.02, 0.01, 0.03, ("no effect", "none that matters")),
     ("claims_not_seen_is_none", 0.01, 0.02, 0.03, ("an effect", "none that matters")),
-    ("claims_not_seen_is_none", 0.01, 0.2, 0.03, ("an effect", "an effect")),
     ("claims_one_significant", (0.25, 0.1), (0.1, 0.1), (True, False)),
     ("claims_one_significant", (0.9, 0.1), (0.3, 0.1), (False, True)),
     ("mask_share_is_gradient_share", f64(1, 1, 1, 0), f64(1, 1, 1, 7), (0.25, 0.7)),
@@ -271,9 +267,7 @@ VALUES = [
     ("late_mean_sees_every_token", f64(1, 1, 30).log(), 10, (True, False)),
     ("late_small_tokens_small_answer", f64(0.5, 0.5, 0.5), 3, (True, False)),
     ("scale_mean_of_means", [ones(8), 6 * ones(2)], (3.5, 2)),
-    ("scale_mean_of_means", [torch.arange(4.0), torch.ones(4)], (1.25, 1.25)),
     ("scale_k_is_num_iterations", 2, 16, 4, (2, 8)),
-    ("scale_k_is_num_iterations", 3, 4, 4, (3, 3)),
     # 0.2 at the sampler, 0.3 at π_old, before any update; then the cap, on one factor
     ("scale_corrected_twice", *f64(0.3, 0.3, 0.2).log(), 2.0, (2.25, 1.5)),
     ("scale_corrected_twice", *f64(0.6, 0.5, 0.1).log(), 2.0, (2 * 6.0, 2 * 1.2)),
