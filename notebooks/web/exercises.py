@@ -31,7 +31,7 @@ IN_THE_PAGE = (
 LISTING = re.compile(
     r"<pre[^>]*>(?:<code>)?(?P<lines> *1  .*?)(?:</code>)?</pre>", re.S
 )
-CALL = re.compile(r"\s*^check\(.*", re.M | re.S)
+CALL = re.compile(r"\s*^[\w.]*check\(.*", re.M | re.S)
 """Of the checker: the rest is what the reader is to fill in."""
 
 
