@@ -118,4 +118,4 @@ def test_where_no_site_can_stand_is_said_before_the_work(place, course, monkeypa
 
 def test_a_folder_that_holds_something_else_stays(course):
     (course / "site/search-index.js").unlink()
-    assert "site holds something that is no site" in refused(course)
+    assert "site holds something other than a site" in refused(course)
