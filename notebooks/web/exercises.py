@@ -32,7 +32,7 @@ LISTING = re.compile(
     r"<pre[^>]*>(?:<code>)?(?P<lines> *1  .*?)(?:</code>)?</pre>", re.S
 )
 CALL = re.compile(r"\s*^[\w.]*check\(.*", re.M | re.S)
-"""Of the checker: the rest is what the reader is to fill in."""
+"""The call of the checker, behind what the reader is to fill in."""
 
 
 class Part(NamedTuple):
