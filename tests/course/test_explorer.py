@@ -1,6 +1,5 @@
 """Sliders, driven in the kernel: the image is what the moves make of their values."""
 
-import inspect
 import io
 import math
 from types import SimpleNamespace
@@ -22,9 +21,7 @@ SEEN = 300
 """Pixels that differ when a reader can see it: more than a number in a title."""
 
 
-def seesaw(
-    returns=("line",), presets=None, stakes="", prediction=None, **more
-) -> explorer.Explorer:
+def seesaw(returns=("line",), **more) -> explorer.Explorer:
     """A line from (0, 0) to (b, a), under a title, on 200 × 200 pixels."""
     figure, axis = plt.subplots(figsize=(2, 2), dpi=100)
     (line,) = axis.plot([0, 1], [0, 1])
@@ -39,26 +36,11 @@ def seesaw(
         axis.set_title(f"{a:.1f}")
         return [axis.title] if "title" in returns else []
 
-    def tilt(**values):
-        line.set_linewidth(1 + len(str(values)) % 3)
-        return []
-
-    parameter = inspect.Parameter
-    tilt.__signature__ = inspect.Signature(
-        [parameter(name, parameter.KEYWORD_ONLY) for name in more]
-    )
     controls = {
         "a": explorer.slider("a", 1.0, 0.0, 2.0, 0.5),
         "b": explorer.slider("b", 1, 0, 3, 1),
     }
-    return explorer.Explorer(
-        figure,
-        [slope, title, tilt][: 3 if more else 2],
-        controls | more,
-        presets,
-        stakes=stakes,
-        prediction=prediction,
-    )
+    return explorer.Explorer(figure, [slope, title], controls, **more)
 
 
 def pixels(png: bytes) -> np.ndarray:

@@ -21,15 +21,6 @@ def table() -> pd.DataFrame:
     return claims.table()
 
 
-def line(number=4, **changed):
-    """A line of the ledger as the file holds it."""
-    claim = BY_NUMBER[number]
-    known = {"claim": str(number), "title": claim.title, "unit": claim.unit}
-    told = {"effect": "0.5", "low": "0.2", "high": "0.8", "starts": "5", "runs": "10"}
-    told |= {"detectable": "0.4", "p": "0.01", "verdict": "undecided", "why": ""}
-    return known | told | changed
-
-
 def test_the_stored_ledger_is_what_the_rows_give():
     assert evidence.check(claims.STORE) == []
 

@@ -24,11 +24,8 @@ LIMIT = 10
 
 def both(name, *arguments):
     """What the wrong one and the right one say."""
-    return tuple(f(*arguments) for f in (misreading(name).wrong, right(name)))
-
-
-def right(name):
-    return misreading(name).right
+    entry = misreading(name)
+    return entry.wrong(*arguments), entry.right(*arguments)
 
 
 def f64(*rows):
@@ -193,9 +190,10 @@ CASES = [
 @pytest.mark.parametrize(("name", "package", "arguments"), CASES)
 def test_the_package_sides_with_the_right_one(name, package, arguments):
     """In the value and in the gradient; the wrong one does so in neither or in one."""
+    entry = misreading(name)
     answers = [
         torch.cat([f(*arguments).sum()[None], tensor(slope(f, *arguments)).flatten()])
-        for f in (misreading(name).wrong, right(name), package)
+        for f in (entry.wrong, entry.right, package)
     ]
     wrong, correct, ours = answers
     assert_close(ours, correct)
@@ -215,7 +213,6 @@ VALUES = [
     ),
     # the boost is larger for an uneven group, the weight for an even one
     ("std_upweights_extremes", 0, 8, (math.inf, 0)),
-    ("std_upweights_extremes", 1, 8, (8 / 7**0.5, 24.5**0.5)),
     ("std_upweights_extremes", 4, 8, (2, 56**0.5)),
     (
         "dapo_drops_samples",  # only the second group is mixed
@@ -244,17 +241,14 @@ VALUES = [
         for token in range(3)
     ),
     ("real_pass_with_replacement", 2, 1, 2, (0.75, 1.0)),
-    ("real_pass_with_replacement", 8, 3, 1, (0.375, 0.375)),
     (
         "claims_runs_are_independent",  # means 0.1, 1.1, 2.1: sd 1
         [[0.0, 0.2], [1.0, 1.2], [2.0, 2.2]],
         (math.sqrt(4.06 / 5 / 6), 1 / math.sqrt(3)),
     ),
-    ("claims_runs_are_independent", [[0.0], [1.0], [2.0]], (3**-0.5, 3**-0.5)),
     ("claims_not_seen_is_none", -0.2, 0.3, 0.03, ("no effect", "undecided")),
     ("claims_not_seen_is_none", -0.02, 0.01, 0.03, ("no effect", "none that matters")),
     ("claims_not_seen_is_none", 0.01, 0.02, 0.03, ("an effect", "none that matters")),
-    ("claims_not_seen_is_none", 0.01, 0.2, 0.03, ("an effect", "an effect")),
     ("claims_one_significant", (0.25, 0.1), (0.1, 0.1), (True, False)),
     ("claims_one_significant", (0.9, 0.1), (0.3, 0.1), (False, True)),
     ("mask_share_is_gradient_share", f64(1, 1, 1, 0), f64(1, 1, 1, 7), (0.25, 0.7)),
@@ -273,9 +267,7 @@ VALUES = [
     ("late_mean_sees_every_token", f64(1, 1, 30).log(), 10, (True, False)),
     ("late_small_tokens_small_answer", f64(0.5, 0.5, 0.5), 3, (True, False)),
     ("scale_mean_of_means", [ones(8), 6 * ones(2)], (3.5, 2)),
-    ("scale_mean_of_means", [torch.arange(4.0), torch.ones(4)], (1.25, 1.25)),
     ("scale_k_is_num_iterations", 2, 16, 4, (2, 8)),
-    ("scale_k_is_num_iterations", 3, 4, 4, (3, 3)),
     # 0.2 at the sampler, 0.3 at π_old, before any update; then the cap, on one factor
     ("scale_corrected_twice", *f64(0.3, 0.3, 0.2).log(), 2.0, (2.25, 1.5)),
     ("scale_corrected_twice", *f64(0.6, 0.5, 0.1).log(), 2.0, (2 * 6.0, 2 * 1.2)),
@@ -311,10 +303,6 @@ VALUES = [
 ]
 
 
-def plain(x):
-    return x.tolist() if isinstance(x, torch.Tensor) else x
-
-
 @pytest.mark.parametrize("case", VALUES, ids=lambda case: case[0])
 def test_values_by_hand(case):
     name, *arguments, expected = case
@@ -322,7 +310,7 @@ def test_values_by_hand(case):
         if isinstance(wanted, str):
             assert answer == wanted
         else:
-            assert_close(tensor(plain(answer)).double(), tensor(wanted).double())
+            assert_close(torch.as_tensor(answer).double(), tensor(wanted).double())
 
 
 def test_every_entry_is_named_and_tested():
@@ -336,28 +324,23 @@ def test_every_entry_is_named_and_tested():
 def test_ratio_is_bounded():
     """Three tokens, A = 1, −½, −½. The first stops at r = 1.2; the others push on.
 
-    They stop at r = 0.8 each, which leaves the first 3 − 2 · 0.8 = 1.4. Momentum
-    carries all three further still.
+    They stop at r = 0.8 each, which leaves the first 3 − 2 · 0.8 = 1.4.
     """
     advantages, settings = f64(1, -0.5, -0.5), {"steps": 200, "learning_rate": 0.04}
     entry = misreading("ratio_is_bounded")
     assert entry.wrong(advantages, **settings).max() <= 1.2
     logits, one = (0 * advantages).requires_grad_(), ones(3, 1)
-    old_logp, ratios, silent = logits.detach().log_softmax(-1)[:, None], [], []
+    old_logp = logits.detach().log_softmax(-1)[:, None]
     for _ in range(settings["steps"]):
         logp = logits.log_softmax(-1)[:, None]
-        (pull,) = grad(loss("ppo")(logp, old_logp, advantages, one), logp)
-        (slope,) = grad(logp, logits, pull)
-        silent.append(pull[0, 0] == 0)  # the first token has no gradient of its own …
-        logits.data -= settings["learning_rate"] * slope
-        ratios.append((logits.detach().log_softmax(-1)[:, None] - old_logp).exp()[:, 0])
-    assert_close(ratios[-1], entry.right(advantages, **settings), rtol=0, atol=1e-12)
-    assert_close(ratios[-1], f64(1.4, 0.8, 0.8), rtol=0, atol=0.02)
-    left = silent.index(True)
-    assert all(silent[left:]) and ratios[left - 1][0] < 1.22
-    assert ratios[-1][0] - ratios[left - 1][0] > 0.18  # … for all of this way
+        logits.data -= (
+            0.04 * grad(loss("ppo")(logp, old_logp, advantages, one), logits)[0]
+        )
+    ratios = (logits.detach().log_softmax(-1)[:, None] - old_logp).exp()[:, 0]
+    assert_close(ratios, entry.right(advantages, **settings), rtol=0, atol=1e-12)
+    assert_close(ratios, f64(1.4, 0.8, 0.8), rtol=0, atol=0.02)
     further = entry.right(advantages, momentum=0.9, **settings)
-    assert further[0] > ratios[-1][0] + 0.02
+    assert further[0] > ratios[0] + 0.02, "momentum carries it on"
 
 
 def test_k1_as_a_loss():

@@ -1,10 +1,7 @@
 """README and guide say what is so: the table of methods, the files."""
 
 import importlib.util
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -30,15 +27,6 @@ def test_the_modules_that_a_page_asks_to_run_are_there(page):
     ours = r"python -m ((?:refimpl|course|experiments|web|tests)[\w.]*)"
     asked = set(re.findall(ours, page.read_text(encoding="utf-8")))
     assert [name for name in asked if importlib.util.find_spec(name) is None] == []
-
-
-def test_the_tests_of_another_package_are_not_taken_for_ours(tmp_path):
-    """Some install theirs, as verl 0.9.1 does."""
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests/__init__.py").touch()
-    asked = "import importlib.util as u; assert u.find_spec('tests.tools.pages')"
-    theirs = os.environ | {"PYTHONPATH": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", asked], cwd=ROOT, env=theirs, check=True)
 
 
 @pytest.mark.parametrize("page", tables.MADE)

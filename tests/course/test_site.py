@@ -35,13 +35,6 @@ def ask(browser, width: int, script: str):
     return browser.execute_script(script)
 
 
-def grave(answer: dict) -> list[tuple[str, str]]:
-    """What axe found that is serious: the rule, and the first element."""
-    assert answer["violations"] or answer["passes"], "axe looked at something"
-    found = [x for x in answer["violations"] if x["impact"] in ("serious", "critical")]
-    return [(x["id"], x["nodes"][0]["html"]) for x in found]
-
-
 LOOKED_AT = """
     const done = arguments[0], box = one => one.getBoundingClientRect().width;
     document.querySelectorAll('main details').forEach(one => one.open = true);
@@ -90,7 +83,12 @@ def test_every_page_is_whole_without_a_network(site, browser):
         browser.execute_script(axe)
         for theme, only in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
             answer = browser.execute_async_script(AXE, theme, only)
-            wrong += [(page.name, theme, *one) for one in grave(answer)]
+            assert answer["violations"] or answer["passes"], "axe looked at something"
+            wrong += [
+                (page.name, theme, one["id"], one["nodes"][0]["html"])
+                for one in answer["violations"]
+                if one["impact"] in ("serious", "critical")
+            ]
     assert wrong == []
 
 
@@ -111,24 +109,15 @@ ANSWER = """
 DONE = "return [...document.querySelectorAll('.exercise.done')].map(x => x.dataset.key)"
 
 
-def written(answer) -> str:
-    """As a reader picks or types it."""
-    return (
-        ", ".join(map(str, answer)) if isinstance(answer, list | tuple) else f"{answer}"
-    )
-
-
-def offered(exercise) -> list:
-    """A wrong answer that the page takes, and then the right one."""
-    wrong = exercise.mistakes.values()
-    return [
-        next(
-            x
-            for x in wrong
-            if exercise.parts or not exercise.choices or x in exercise.choices
-        ),
-        exercise.solution,
-    ]
+def answers(exercise) -> list[tuple]:
+    """A wrong answer that the page takes, then the right one; and how it is typed."""
+    wrong = [*exercise.mistakes.values()]
+    if exercise.choices and not exercise.parts:
+        wrong = [one for one in wrong if one in exercise.choices]
+    given = wrong[0], exercise.solution
+    parts = [one if isinstance(one, list | tuple) else [one] for one in given]
+    typed = [", ".join(map(str, one)) for one in parts]
+    return [*zip(given, typed, ("wrong", "right"))]
 
 
 def test_what_an_exercise_replies_is_what_the_checker_says(site, browser):
@@ -141,12 +130,11 @@ def test_what_an_exercise_replies_is_what_the_checker_says(site, browser):
         asked = [one for one in own if not one.cases]
         for exercise in asked:
             key = exercise.key
-            for answer in offered(exercise):
-                said, how, kept = browser.execute_script(ANSWER, key, written(answer))
+            for answer, typed, how in answers(exercise):
+                said, mark, kept = browser.execute_script(ANSWER, key, typed)
                 reply = verdict(key, answer).replace(f" {key}  ", " ").replace("`", "")
-                right = answer is exercise.solution
-                assert said == reply and how == ("right" if right else "wrong"), key
-                assert kept == ("right" if right else None), key
+                assert (said, mark) == (reply, how), key
+                assert kept == ("right" if how == "right" else None), key
         browser.refresh()
         assert set(browser.execute_script(DONE)) == {one.key for one in asked}
 

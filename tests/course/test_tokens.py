@@ -42,17 +42,11 @@ def test_the_stored_rollout_is_whole(rollout):
     assert len(set(zip(rollout.group.tolist(), rollout.prompts))) == 8
 
 
-def parts(name, **settings):
-    part = tokens.numbers(name, **settings)
-    z = stale.example().z[16].double()
-    close(part["r"], z.exp())
-    close(part["push"], part["w"] * part["g"] * part["r"] * part["A"])
-    close(part["c"], part["g"] * part["r"])
-    return part, z.exp(), z
-
-
 def test_a_clip_is_1_inside_and_0_beyond_on_one_side():
-    part, r, _ = parts("dapo")
+    part, r = tokens.numbers("dapo"), stale.example().z[16].double().exp()
+    close(part["r"], r)
+    close(part["push"], part["w"] * part["g"] * r * part["A"])
+    close(part["c"], part["g"] * r)
     close(part["g"], torch.stack([r[0] <= 1.28, r[1] >= 0.8]))
     assert part["g"][0, UP] == 0 and part["g"][1, DOWN] == 0
     assert part["g"][1, UP] == pytest.approx(1)  # the same r: it may come back

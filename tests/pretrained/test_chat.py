@@ -73,40 +73,33 @@ def test_rows_and_all_else_are_the_tasks_but_for_the_prompt():
         chat.max_term  # noqa: B018
 
 
+PARTS = "{% for m in messages %}{% for p in m['content'] %}{% if p.type == 'text' %}"
+PARTS += "{{ p.text }}{% endif %}{% endfor %}{% endfor %};?"  # as of vision models
+DEAF = TEMPLATE.replace("m in messages", "m in messages if m['role'] == 'user'")
+
+
 @pytest.mark.parametrize(
     ("template", "system", "sentence"),
     [
         (None, None, r"question ends and the answer begins.*--no-ch"),
         (NO_SYSTEM, "12", "cannot be used: no system"),
         (TEMPLATE, 3, "system must be text or None, got 3"),
+        (PARTS, None, "leaves out the question"),
+        (DEAF, "12", "leaves out the system message"),
     ],
 )
 def test_what_no_template_can_write_is_refused(template, system, sentence):
     with pytest.raises(UserError, match=sentence):
         Chat(Arithmetic(), tokenizer(template), system)
     assert Chat(Arithmetic(), tokenizer(NO_SYSTEM)).prompt("1+1=") == "1+1="
-
-
-PARTS = "{% for m in messages %}{% for p in m['content'] %}{% if p.type == 'text' %}"
-PARTS += "{{ p.text }}{% endif %}{% endfor %}{% endfor %};?"  # as of vision models
-
-
-def test_a_template_that_leaves_out_what_it_is_given_is_refused():
-    deaf = TEMPLATE.replace("m in messages", "m in messages if m['role'] == 'user'")
-    with pytest.raises(UserError, match=r"leaves out the question: of .* makes ';\?'"):
-        Chat(Arithmetic(), tokenizer(PARTS))
-    with pytest.raises(UserError, match="leaves out the system message"):
-        Chat(Arithmetic(), tokenizer(deaf), "12")
-    assert Chat(Arithmetic(), tokenizer(deaf), "").prompt("1+1=") == "=1+1=;?"
+    assert Chat(Arithmetic(), tokenizer(DEAF), "").prompt("1+1=") == "=1+1=;?"
 
 
 def test_switches_reach_the_template():
     made = tokenizer(TEMPLATE.replace("'?'", "'?' if thinks else '#'"))
     chat = Chat(Arithmetic(), made, switches={"thinks": True})
     assert chat.prompt("1+1=") == "+00;=1+1=;?" != Chat(Arithmetic(), made).prompt("1")
-    assert "switches={'thinks': True}" in repr(chat)
-    with pytest.raises(UserError, match="switches must be a dictionary"):
-        Chat(Arithmetic(), made, switches=["thinks"])
+    assert repr(chat) != repr(Chat(Arithmetic(), made))
 
 
 def test_a_turn_that_ends_in_another_token_is_said():
@@ -122,23 +115,14 @@ def test_a_turn_that_ends_in_another_token_is_said():
 
 
 def beginning(adds_bos: bool):
-    """`<unk>` is BOS, which the tokenizer writes itself or not; the template does."""
-    made = tokenizer("{{ bos_token + messages[0]['content'] }}")
+    """`<unk>` is BOS, which the tokenizer writes itself or not."""
+    made = make_tokenizer()
     made.bos_token = "<unk>"
     if adds_bos:
         bos = [("<unk>", made.unk_token_id)]
         processor = TemplateProcessing(single="<unk> $A", special_tokens=bos)
         made.backend_tokenizer.post_processor = processor
     return made
-
-
-@pytest.mark.parametrize(("adds_bos", "prompt"), [(False, "<unk>1"), (True, "1")])
-def test_a_template_does_not_write_the_bos_that_its_tokenizer_adds(adds_bos, prompt):
-    """Llama's does."""
-    plain = beginning(adds_bos)
-    assert Chat(Arithmetic(), plain).prompt("1") == prompt
-    ids = plain(prompt)["input_ids"]
-    assert plain.convert_ids_to_tokens(ids) == ["<unk>", "1"]
 
 
 @pytest.mark.parametrize(
@@ -154,6 +138,7 @@ def test_a_template_does_not_write_the_bos_that_its_tokenizer_adds(adds_bos, pro
     ],
 )
 def test_a_prompt_begins_with_one_bos(adds_bos, prompt, read):
+    """Llama's template writes one, and its tokenizer adds one."""
     plain = beginning(adds_bos)
     model = random_model()
     (ids,) = encode(model, plain, [prompt], 1)
@@ -164,8 +149,6 @@ def test_a_prompt_begins_with_one_bos(adds_bos, prompt, read):
 
 def test_a_chat_is_its_task_system_and_template():
     chat = Chat(Arithmetic(), tokenizer(), "12")
-    assert repr(chat).startswith("Chat(Arithmetic(min_terms=2, max_terms=5, ")
-    assert "system='12', template=" in repr(chat)
     longer, other = Arithmetic(max_terms=3), tokenizer(TEMPLATE + " ")
     for given in ((longer, tokenizer()), (Arithmetic(), other)):
         assert repr(chat) != repr(Chat(*given, "12"))

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 import zlib
 from pathlib import Path
@@ -101,17 +100,9 @@ def test_the_same_seed_draws_the_same_and_touches_no_global_state(task, monkeypa
     assert task.held_out(8) != task.held_out(8, 1)
 
 
-def test_what_makes_too_few_problems_or_none_is_named(monkeypatch):
-    with pytest.raises(UserError, match=r"max_n=1\) has too few questions: of 512"):
+def test_what_has_too_few_questions_is_refused():
+    with pytest.raises(UserError, match="too few questions"):
         ReasoningGym("count_bits", max_n=1).held_out(4)
-
-    def cannot(config):
-        raise IndexError("no\nwords")
-
-    monkeypatch.setitem(DATASETS, "chain_sum", (cannot, DATASETS["chain_sum"][1]))
-    words = r"ReasoningGym\('chain_sum'\) could not make .*: IndexError: no words"
-    with pytest.raises(UserError, match=words):
-        ReasoningGym("chain_sum").sample(1, 0)
 
 
 # Settings
@@ -133,11 +124,7 @@ def test_a_task_is_its_settings(task):
         ("chainsum", {}, "did you mean 'chain_sum'"),
         ("chain_sum", {"max_term": 2}, "did you mean 'max_terms'"),
         ("chain_sum", {"max_terms": 1}, "max_terms must be >= min_terms"),
-        (
-            "chain_sum",
-            {"max_terms": "2"},
-            "refuses these settings: TypeError",
-        ),
+        ("chain_sum", {"max_terms": "2"}, "refuses these settings: TypeError"),
         ("chain_sum", {"extract": "first"}, "must be 'whole' or 'last'"),
         ("calendar_arithmetic", {"tasks": ["x"]}, "Invalid tasks: x"),
         ("countdown", {}, "runs the answer as Python"),
@@ -212,19 +199,12 @@ def test_a_task_that_does_not_pay_its_own_answer_is_refused(monkeypatch):
     ReasoningGym("lcm", scorer=answers.contains_answer)  # which knows better
 
 
-def test_a_scorer_that_pays_wrong_answers_is_refused():
-    """One text for nearly all problems, or a number with the other sign."""
-    for name, text in (("complex_arithmetic", "nan"), ("coin_flip", "0")):
-        known = ReasoningGym(name, scorer=answers.contains_answer)
-        entries = [row["entry"] for row in known.sample(12, 0)]
-        paid = judge.scores(("reasoning_gym", name, {}), [text] * 12, entries)
-        assert sum(score >= 0.99 for score in paid) >= 10
+def test_a_scorer_of_ones_own_pays_in_place_of_the_datasets():
+    """Which pays -7 for 7 here."""
     task = ReasoningGym("gsm_symbolic", scorer=answers.math_correct)
     row = task.sample(1, 0)[0]
     told = [row["answer"], f"-{row['answer']}"]
     given = {n: [row[n]] * 2 for n in ("answer", "entry")}
-    scorer = ("reasoning_gym", "gsm_symbolic", {})
-    assert judge.scores(scorer, told, given["entry"]) == [1.0, 1.0]
     assert task.reward([], told, **given) == [1.0, 0.0]
 
 
@@ -300,17 +280,11 @@ def test_only_a_whole_text_of_the_task_is_evaluated(source, scored_by):
         assert scored_by(source, ("3 + 4 ", "3"), entry)
 
 
-@pytest.mark.parametrize(
-    "formula",
-    [
-        r"\frac{x^3}{3}+C",
-        r"\lim_{x\to0}\frac{\sin x}{x}",
-        r"\sum_{n=1}^\infty 1/n^2",
-        r"\int e^{-x^2}dx",
-        r"\frac{\partial(xy)}{\partial x}",
-        r"e^{i\pi}",
-    ],
-)
+FORMULAS = r"\frac{x^3}{3}+C|\lim_{x\to0}\frac{\sin x}{x}|\sum_{n=1}^\infty 1/n^2|"
+FORMULAS += r"\int e^{-x^2}dx|\frac{\partial(xy)}{\partial x}|e^{i\pi}"
+
+
+@pytest.mark.parametrize("formula", FORMULAS.split("|"))
 def test_an_ordinary_formula_is_wrong_and_no_attack(formula):
     """sympy compiles code of its own to integrate, to sum and to factor."""
     before = judge.failed.copy()
@@ -342,26 +316,6 @@ def test_a_process_scores_until_it_ends_and_a_new_one_takes_its_place(scored_by)
         "return len({*'789'} & {*os.environ}) / 9"
     )
     assert scored_by(source, "78098") == [1 / 9, 2 / 9, 0, 1 / 9, 2 / 9]
-
-
-def test_an_interrupted_call_leaves_no_process_behind(scored_by, monkeypatch, tmp_path):
-    """Which would go on to score its answers for nobody."""
-    log = tmp_path / "log"
-    source = f"time.sleep(0.1); open({str(log)!r}, 'a').write('I'); return 1.0"
-    scored_by(source, "7")
-
-    def interrupted():
-        time.sleep(0.4)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(process().stdout, "readline", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            judge.scores(("reasoning_gym", "mine", {}), "7" * 40, [SEVEN] * 40)
-    time.sleep(0.5)  # for the answer that was being scored
-    written = log.read_text()
-    time.sleep(0.5)
-    assert log.read_text() == written and 1 < len(written) < 40
 
 
 def test_a_scorer_that_changes_its_entry_does_so_for_one_answer(scored_by):

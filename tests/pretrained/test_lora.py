@@ -41,9 +41,9 @@ def pointers(model) -> set[int]:
     return {p.data_ptr() for p in model.parameters()}
 
 
-def moved(model):
+def moved(model, seed=0):
     """A LoRA that has learned something: B is no longer 0."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in trained(model).items():
             if "lora_B" in name:
@@ -109,29 +109,24 @@ def test_training_copies_the_adapter_alone_and_moves_nothing_of_the_callers():
     assert same_weights(model, random_model())
 
 
-def test_the_reference_of_a_fresh_lora_is_its_base():
-    start = random_model()
-    run = prepared(model=lora(start), reward=fixed_noise, beta=0.1, kl_in="reward")
-    moved(run.model)
-    batch, _ = collect(run, 0)
-    expected, _ = log_probs(start, batch.rollout)
-    assert (batch.ref_logp - expected).abs().max() < ROUNDING
-    now, _ = log_probs(run.model, batch.rollout)
-    assert (batch.old_logp - now).abs().max() < ROUNDING
-    assert (now - expected).abs().max() > 1e-2
-
-
-def test_the_reference_is_a_copy_of_the_adapter_alone_as_it_was():
-    adapted = moved(lora(random_model(), r=2))
-    run = prepared(model=adapted, reward=fixed_noise, beta=0.1)
-    shared = pointers(run.model) & pointers(run.reference)
-    assert len(pointers(run.reference) - shared) == len(trained(adapted))
+@pytest.mark.parametrize("learned", [False, True])
+def test_the_reference_is_the_policy_as_it_was(learned):
+    """A fresh LoRA's is its base. Only the adapter is copied for it."""
+    adapted = lora(random_model(), r=2)
+    adapted = moved(adapted) if learned else adapted
+    run = prepared(model=adapted, reward=fixed_noise, beta=0.1, kl_in="reward")
+    new = pointers(run.reference) - pointers(run.model)
+    assert len(new) == len(trained(adapted))
     assert not any(p.requires_grad for p in run.reference.parameters())
+    moved(run.model, seed=1)
     batch, _ = collect(run, 0)
     expected, _ = log_probs(adapted, batch.rollout)
     assert (batch.ref_logp - expected).abs().max() < ROUNDING
     base, _ = log_probs(random_model(), batch.rollout)
-    assert (batch.ref_logp - base).abs().max() > 1e-2
+    assert bool((expected - base).abs().max() > 1e-2) is learned
+    now, _ = log_probs(run.model, batch.rollout)
+    assert (batch.old_logp - now).abs().max() < ROUNDING
+    assert (now - expected).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("learned", [False, True])

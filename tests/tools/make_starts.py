@@ -33,14 +33,10 @@ STARTS = {
 }
 
 
+SEEDS = {"sums": TWENTY, "moe": TEN, "rare": TEN, "sorting": FIVE}
 EVIDENCE = {
     f"{world}-{seed}": WORLDS[world](seed=seed)
-    for world, seeds in {
-        "sums": TWENTY,
-        "moe": TEN,
-        "rare": TEN,
-        "sorting": FIVE,
-    }.items()
+    for world, seeds in SEEDS.items()
     for seed in seeds
 }
 EVIDENCE["mixed"] = MIXED

@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-FOLDED = "hide-input"
-
 
 def cells(path: Path) -> list[dict]:
     return json.loads(path.read_text(encoding="utf-8"))["cells"]
@@ -12,7 +10,3 @@ def cells(path: Path) -> list[dict]:
 
 def source(cell: dict) -> str:
     return "".join(cell["source"])
-
-
-def folded(cell: dict) -> bool:
-    return FOLDED in cell["metadata"].get("tags", [])

@@ -66,7 +66,7 @@ def headroom(
     draw.rule(right, y=0.5, width=1)
     right.set(title="a token at 1 %, always good", xlabel="rollout", ylim=(0, 0.75))
     right.set_ylabel("its probability")
-    title = "A wider bound lifts rare tokens sooner, nearly sure ones no further"
+    title = "A wider bound lifts rare tokens sooner, but likely ones no higher"
     return draw.finding(figure, title)
 
 
@@ -300,7 +300,7 @@ def parts(runs: Mapping[str, Sequence[History]], late: Callable) -> Figure:
     right.axvspan(low, high, color=DAPO, alpha=0.2, linewidth=0, zorder=0)
     right.set_title("DAPO and its variants")
     right.set_xlabel("reward, mean of rollouts 6–8")
-    title = "Token mean and sampling carry DAPO, the punishment costs it reward"
+    title = "Token mean and sampling carry DAPO; the punishment costs it reward"
     draw.finding(figure, title)
     (count,) = {len(histories) for histories in runs.values()}
     note = f"{count} runs each; bar: median, band: range, shaded: DAPO's range"

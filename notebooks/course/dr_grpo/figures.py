@@ -264,7 +264,7 @@ def rewards_explorer() -> explorer.Explorer:
         bars.append(axis.bar(range(3), [0.0] * 3, 0.7, color=shades))
         texts.append([axis.text(x, 0, "", ha="center", fontsize=11) for x in range(3)])
         draw.rule(axis, y=0, colour=INK, dash="-")
-        axis.set(title=way, ylim=(-2.9, 2.9))
+        axis.set(title=way, ylim=(-3.2, 3.2))
         axis.set_xticks(range(3), ["right", "well formed,\nwrong", "neither"])
         axis.grid(False)
     axes[0].set_ylabel("advantage")

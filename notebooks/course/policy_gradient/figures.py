@@ -184,10 +184,10 @@ def wear_explorer(
         (line,) = right.plot(length[chosen], length[chosen], mark, linestyle="", **look)
         dots[name] = chosen, line
     right.set(xlabel="length (tokens)", ylabel=r"$\log\rho$ (nats)")
-    right.set(ylim=(LOWEST - 0.5, 3.5), title="64 updates: effective share 100 %")
+    right.set(ylim=(LOWEST - 0.5, 5.5), title="64 updates: effective share 100 %")
     for axis, side in ((left, {"x": 0}), (right, {"y": 0})):
         draw.rule(axis, width=1.6, **side)
-    right.legend(loc="lower right", fontsize=10, frameon=True, edgecolor="none")
+    right.legend(loc="upper right", fontsize=10, ncols=3, columnspacing=1)
 
     def move(k: int) -> list:
         z = zs[updates.index(k)]

@@ -202,7 +202,7 @@ class Picture:
         self.tokens = [Tokens(1), Tokens(-1)]
         self.trained: list[tuple[Gate, list[float]]] = []
         ratios = {"width_ratios": (6, 5)}
-        self.figure, axes = plt.subplots(2, 2, figsize=(8, 5.2), **ratios)
+        self.figure, axes = plt.subplots(2, 2, figsize=(8, 4.7), **ratios)
         (good, share), (bad, reward) = axes
         self.columns = [self.panel(*one) for one in zip((good, bad), self.tokens)]
         self.bars, self.marks, self.shares = self.bar(share)
@@ -263,7 +263,6 @@ class Picture:
         self.mine = [axis.plot([], [], zorder=5 - i / 10, **look)[0] for i in range(3)]
         look = {"fontsize": 10.5, "va": "center"}
         self.tips = [axis.text(0, 0, "", weight="bold", **look) for _ in self.mine]
-        axis.text(30, 1.17, "GRPO", color=LOOKS["grpo"][0], ha="right", **look)
         self.name = axis.text(1, 1.17, "", **look)
 
     def chosen(self, gate: str, tau_pos: float, tau_neg: float) -> Gate:
