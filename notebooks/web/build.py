@@ -322,7 +322,7 @@ def check(files: dict[str, bytes]) -> None:
 
 
 MARK = "search-index.js"
-"""Files by which a folder is recognised as an earlier site."""
+"""The file by which a folder is recognised as an earlier site."""
 
 
 def free(folder: Path) -> None:

@@ -35,7 +35,7 @@ def page(group: str) -> Page:
 
 
 def cells(method: Algorithm) -> dict[str, str]:
-    """What stands below the gate; what nobody wrote is empty."""
+    """Return the cells below the gate, empty where nothing is known."""
     known, parent = methods.of(method.name), ALGORITHMS.get(method.parent or "")
     settings = method.defaults | method.training
     chapter = Markup('<a href="{}.html">chapter {}</a>; ').format(

@@ -31,8 +31,8 @@ IN_THE_PAGE = (
 LISTING = re.compile(
     r"<pre[^>]*>(?:<code>)?(?P<lines> *1  .*?)(?:</code>)?</pre>", re.S
 )
-CALL = re.compile(r"\s*^check\(.*", re.M | re.S)
-"""Of the checker: the rest is what the reader is to fill in."""
+CALL = re.compile(r"\s*^[\w.]*check\(.*", re.M | re.S)
+"""The call of the checker, behind what the reader is to fill in."""
 
 
 class Part(NamedTuple):

@@ -20,7 +20,7 @@ from web.page import Page, made
 class Cell(NamedTuple):
     kind: Literal["settings", "partly", "absent", "not found", "not read"]
     settings: str
-    """Say what to set; for the last three kinds, name the kind."""
+    """The settings; for the last three kinds, the kind."""
     differs: str
     """Where the engine's formula is not the paper's, or why there is none."""
     source: str

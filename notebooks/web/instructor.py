@@ -38,7 +38,7 @@ class Told(NamedTuple):
     asked: list[Asked]
     reading: int
     exercises: int
-    """Of those that have a check."""
+    """Minutes of those that have a check."""
     projects: int
 
     @property
@@ -51,7 +51,7 @@ class Told(NamedTuple):
 
 
 def told(chapter: Page) -> Told:
-    """What a chapter asks, read off the headings of its exercises."""
+    """Return what a chapter asks, read from the headings of its exercises."""
     text = prose(chapter.file.removesuffix(".html"))
     asked = [
         Asked(key, title, kind, int(difficulty), int(minutes))

@@ -37,7 +37,7 @@ def page(group: str) -> Page:
 
 
 def judged() -> Iterator[dict]:
-    """What the table says of each claim."""
+    """Return the table's rows, one per claim."""
     for line in claims.judged() + claims.seconds():
         claim, number = EVERY[line["claim"]], claims.parent(line)
         effect, interval, unit, _, _, matters, _ = claims.measured(line)

@@ -113,7 +113,7 @@ def in_parts(found: str) -> str:
 
 
 DRAWN = {"ℎ", "√", *map(chr, (*range(0x1D434, 0x1D468), *range(0x1D6E2, 0x1D71C)))}
-"""What a browser writes by itself: a root, and a name of one letter in italics."""
+"""Signs that a browser writes by itself: roots, and one-letter names in italics."""
 
 
 def font(formulas: str) -> bytes:

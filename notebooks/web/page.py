@@ -49,7 +49,7 @@ TEMPLATES = jinja2.Environment(
     trim_blocks=True,
     keep_trailing_newline=True,
 )
-"""Of `assets`; HTML escapes what it is given."""
+"""The templates in `assets`; those of HTML escape what they are given."""
 TEMPLATES.policies["json.dumps_kwargs"] = {"ensure_ascii": False}
 
 

@@ -8,6 +8,7 @@ import re
 import sys
 from dataclasses import replace
 
+import nbformat
 import pytest
 from fontTools.ttLib import TTFont
 
@@ -25,6 +26,7 @@ from web import (
     ledger,
     two_rewards,
 )
+from web.exercises import Part, gathered
 from web.markdown import markdown
 from web.mathematics import DRAWN, font, mathml
 from web.page import NOTEBOOKS, Page, prose, text_of
@@ -131,6 +133,17 @@ def test_the_instructor_has_every_exercise(made, chapters):
     solved = text_of(made["solutions.html"].body)
     assert all(f"{key} {titles[key]}" in solved for key in known)
     assert all(one.solution.__name__ in solved for one in known.values() if one.cases)
+
+
+def test_a_page_shows_what_is_to_be_typed_and_no_call_of_the_checker():
+    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        cells = nbformat.read(path, as_version=4).cells
+        sections = [*gathered([Part(cell, "") for cell in cells], path.name)]
+        for key, exercise in exercises().items():
+            head = f'data-key="{key}"'
+            if exercise.cases and (own := [one for one in sections if head in one]):
+                asked = text_of(own[0]).partition("Write it in the notebook")[0]
+                assert "def " in asked and "check (" not in asked, key
 
 
 def test_the_start_pages_run_is_chapter_00s():

@@ -30,7 +30,7 @@ MISREADINGS = (
         "critic_targets_share_lambda",
         "One λ for the advantages and for the critic's targets.",
         "With λ < 1 the targets contain V itself, so a critic that starts wrong "
-        "learns from its own mistakes. With λ = 1 they are the returns.",
+        "learns its own mistakes. With λ = 1 they are the returns.",
         {"values, 1.0": "values, lam"},
         targets_are_returns,
     ),

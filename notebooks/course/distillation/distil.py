@@ -165,7 +165,7 @@ def told(tokenizer, log_probs: Callable = rl.log_probs) -> Callable:
 
 
 ENDS = "<|im_end|>\n<|im_start|>assistant"
-"""Markers around a question in SmolLM2's chat template."""
+"""The text between a question and its answer in SmolLM2's chat template."""
 
 
 def hint(prompt: str) -> str:

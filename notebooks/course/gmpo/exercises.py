@@ -146,11 +146,12 @@ EXERCISES = (
         "responses have no gradient.",
         lines=10,
         mistakes={
-            "The right line for another reason: both bounds are 0.4 in the paper, and "
-            "a wide clip does not stop tokens that have not moved.": "6a",
-            "The right line for another reason: GMPO has one bound for each sign of "
-            "the advantage.": "6c",
-            "The right line for another reason: clipping comes before the mean.": "6d",
+            "That is the line, but for another reason: both bounds are 0.4 in the "
+            "paper, and a wide clip does not stop tokens that have not moved.": "6a",
+            "That is the line, but for another reason: GMPO has one bound for each "
+            "sign of the advantage.": "6c",
+            "That is the line, but for another reason: clipping comes before the "
+            "mean.": "6d",
             "Line 7 uses the bounds as it should: above for good responses, below for "
             "bad ones. Where do the bounds come from?": "7b",
             "Line 7 is right: min for good responses, max for bad ones.": "7c",

@@ -1,4 +1,4 @@
-"""What a setting does to a policy: the nearest stored runs, and a prediction.
+"""Show what a setting does to a policy: the nearest stored runs, and a prediction.
 
 A picture of a loss shows what a setting does to a gradient. Only stored runs show what
 it does to a policy, so a strip under the picture names the nearest ones. If none are

@@ -1,4 +1,4 @@
-"""What the exercises about a loss share: a batch, and the mistakes that all invite."""
+"""A batch for the exercises about a loss, and the mistakes that all of them invite."""
 
 import inspect
 from collections.abc import Callable
@@ -79,7 +79,7 @@ MISTAKES = (
         *(OF_TOKENS, "mask"),
     ),
 )
-"""What to say, and the text of a right loss with the text that a wrong one has."""
+"""A reply, text of a right loss, and the text that a wrong one has in its place."""
 
 
 def usual(solution: Callable) -> dict[str, dict[str, str]]:

@@ -198,12 +198,10 @@ EXERCISES = (
         "that is meant to see a late sampler, with two policies, is chapter 15's.)",
         lines=10,
         mistakes={
-            "The line is right, but for another reason: the log-probs belong to the "
+            "That is the line, but for another reason: the log-probs belong to the "
             "tokens that were drawn, and their order is right.": "6a",
-            "The line is right, but for another reason: a constant belongs "
-            "there.": "6c",
-            "The line is right, but for another reason: line 9 computes the "
-            "clip.": "6d",
+            "That is the line, but for another reason: a constant belongs there.": "6c",
+            "That is the line, but for another reason: line 9 computes the clip.": "6d",
             "Line 3 is right: the noise stands for the other engine and is "
             "intended.": "3b",
             "Line 7 is right: π_θ is scored by the training engine, without "

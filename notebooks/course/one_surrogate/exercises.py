@@ -66,7 +66,7 @@ def broken(gate: Callable) -> Algorithm:
 
 @dataclass(frozen=True)
 class _Row:
-    """Name a row of the table, so that a message can show it."""
+    """A row of the table, with a name that a message can show."""
 
     name: str
     function: Callable

@@ -108,7 +108,7 @@ EXERCISES = (
     Exercise(
         "1.4",
         solution=response_weight,
-        cases=(batch(1.0)[:2] + batch()[3:],),
+        cases=(batch(2.0)[:2] + batch()[3:],),
         mistakes={
             "That is the mean of the token ratios. Probabilities multiply.": {
                 "(logp - old_logp)": "(logp - old_logp).exp()",

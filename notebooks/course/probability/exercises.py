@@ -36,7 +36,7 @@ TYPED = (
                     "moved.abs() <= delta"
                 )
             },
-            "You exchanged the two sides: a good token is dropped when it has risen.": {
+            "You exchanged the two sides. Drop a good token only if it has risen.": {
                 "A > 0": "A < 0"
             },
             "That keeps what has moved too far, and drops the rest.": {

@@ -181,11 +181,12 @@ EXERCISES = (
         "z = 0 it is sech²(4.4), which is about 0.0006.",
         lines=10,
         mistakes={
-            "The right line for another reason: 4/8.8 belongs there. It makes the "
-            "slope of f at r = 1 equal to 1.": "7a",
-            "The right line for another reason: one τ for both signs is allowed, and "
-            "no gradient becomes small from it.": "7c",
-            "The right line for another reason: it has no weight. Line 8 has.": "7d",
+            "That is the line, but for another reason: 4/8.8 belongs there. It makes "
+            "the slope of f at r = 1 equal to 1.": "7a",
+            "That is the line, but for another reason: one τ for both signs is "
+            "allowed, and no gradient becomes small from it.": "7c",
+            "That is the line, but for another reason: it has no weight, and needs "
+            "none. Line 8 has the weight.": "7d",
             "Line 6 is right: z is the log-ratio. Which line uses it as if it were a "
             "ratio?": "6b",
             "Line 8 is right: each answer is divided by its own length once, and all "

@@ -188,7 +188,7 @@ def _taller(axis) -> None:
 
 
 RATIOS = (0.5, 1.2, 0.3, 2.8, 0.7)
-"""Draw the tokens of one response, one of which has run away."""
+"""Ratios of one response's tokens, one of which has run away."""
 
 
 def _geometric(axis) -> None:

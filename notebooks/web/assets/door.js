@@ -1,5 +1,5 @@
 /* The start page's run: a reader trains it by dragging, under either reward. The data
-   are stored; notebooks/web/pictures/two_rewards.py made them. */
+   are stored; notebooks/web/two_rewards.py made them. */
 "use strict";
 
 (() => {

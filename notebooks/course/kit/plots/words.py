@@ -29,7 +29,7 @@ SPOKEN = {
     r"\\[,;!: ]": " ",
     r"[${}]": "",
 }
-"""Rewrite matplotlib's mathematics so that a screen reader can say it."""
+"""matplotlib's mathematics, and words for it that a screen reader can say."""
 
 
 def plain(text: str) -> str:
