@@ -46,13 +46,13 @@ LEAD = re.compile(
     r"(?:\b(?:is|are|be|equals)\b|t's\b|:)[\s*]*|(?<![<>!=])=(?!=)|\b(?=option )", re.I
 )
 _CLAUSE = re.compile(
-    r"([.,;:!?](?=\s)|\b(?:but|so|thus|hence|therefore|and(?=\s+not\b))\b"
-    r"|\s(?=(?:because|since)\b))",
+    r"(\n|[.,;:!?](?=\s)|\b(?:but|so|thus|hence|therefore|and(?=\s+not\b))\b"
+    r"|(?=\s\(?(?:because|since)\b))",
     re.I,
 )
 _DENIES = re.compile(
     r"(?<!\\)\b(?:not|never|neither|nor|cannot)\b(?!.*(?:\bis\b|=))|n['’]t\b"
-    r"|\bis (?:wrong|incorrect)\b|\b(?:because|since)\b(?!.*\d)",
+    r"|\bis (?:wrong|incorrect)\b|^\s\(?(?:because|since)\b",
     re.I,
 )
 _HAN = "[\u3040-\u30ff\u4e00-\u9fff]+"
@@ -130,7 +130,7 @@ def parts(text: str) -> list[str]:
 
 
 def affirmed(text: str, like: str) -> str:
-    """Remove each clause that says what the answer is not, or why in words alone."""
+    """Remove each clause that says what the answer is not, or after it, why."""
     if _DENIES.search(like):
         return text
     clauses = _CLAUSE.split(text)

@@ -217,6 +217,9 @@ WRITTEN = [
     ),
     ("12", r"$\boxed{\textbf{(B)}\ 12}$|$\textbf{(B) }12$", r"$\textbf{(B) }13$"),
     ("A", "A is correct. B is incorrect.", "B is correct. A is incorrect."),
+    # a reason is no answer
+    ("B", "B because A is 12", "A because B is 12"),
+    ("5", "It has risen 5 since 1990.|5 (since 2 + 3 = 5)", "3, because 5 is larger."),
     # ranges, and a letter for a sign
     ("12", "The answer is 12 to one.|3 x 4 = 12", "It takes 10 to 12 days."),
     ("12", "It is between them: 12", "It is between 10 and 12.|10 to 12|from 10 to 12"),
