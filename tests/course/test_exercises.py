@@ -156,6 +156,32 @@ def test_what_is_no_answer_is_told_from_a_wrong_one(capsys):
     assert "has no check" in capsys.readouterr().out
 
 
+def test_of_a_long_answer_only_the_first_wrong_place_is_shown():
+    """With the arguments there; a reply that is no known mistake says so."""
+
+    def rounded(r, advantage, epsilon):
+        gate = ALL["2.1"].solution(r, advantage, epsilon)
+        return torch.where(r == 1.25, 0.5, gate)
+
+    reply = "We do not know this mistake. At [5] and for r = 1.25, advantage = 2, "
+    reply += "epsilon = 0.2 you return 0.5; it should be 0."
+    assert verdict("2.1", rounded) == named("2.1", reply)
+
+    _, says = judge(typed_cells()["02.ppo_loss"], lambda *_: torch.tensor(2.0))
+    assert re.fullmatch(r"\D+ In case 1 you return 2; it should be [\d.]+\.", says)
+
+
+@pytest.mark.parametrize("key", ["02.ppo_loss", "03.grpo_loss", "10.sapo_loss"])
+def test_a_loss_with_the_right_gradient_and_another_value_is_told_so(key):
+    exercise = typed_cells()[key]
+
+    def shifted(*case):
+        return exercise.solution(*case) + 1
+
+    says = judge(exercise, shifted)[1]
+    assert says.startswith("The gradient is right, but the value is not.")
+
+
 TYPED = typed_cells()
 
 

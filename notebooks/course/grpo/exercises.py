@@ -94,6 +94,15 @@ TYPED = (
             "prompt. `view(size, -1)` mixes prompts.": {
                 "view(-1, size)": "view(-1, len(rewards) // size)"
             },
+            "`view(size, -1)` mixes prompts, in its columns as well. Take "
+            "`view(-1, size)` and dim 1: one row per prompt.": {
+                "view(-1, size)": "view(size, -1)",
+                "(1, keepdim=True)": "(0)",
+            },
+            "You divide by the std, but you do not subtract the row's mean.": {
+                "(R - R.mean(1, keepdim=True))": "R"
+            },
+            "That is TRL's 1e-4. Here 1e-6 is added to the std.": {"1e-6": "1e-4"},
             "You compare with the mean of the batch. A prompt's baseline is the mean "
             "of its row.": {"R.mean(1, keepdim=True)": "R.mean()"},
             "Mean and std are the whole batch's. One row is one prompt: use dim 1.": {
@@ -217,6 +226,9 @@ EXERCISES = (
             "is dead too.": (lambda rewards: _share((rewards == 1).all(-1))),
             "A group with 0.5 throughout is dead too: compare rewards, not 0 and 1.": (
                 lambda rewards: _share((rewards == 0).all(-1) | (rewards == 1).all(-1))
+            ),
+            "You compare answers to different questions. A group is a row: dim 1.": (
+                lambda rewards: _share(rewards.std(0) == 0)
             ),
             "That is the share of live groups: 1 minus what is asked.": (
                 lambda rewards: _share(rewards.std(-1) > 0)

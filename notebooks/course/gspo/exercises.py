@@ -77,6 +77,14 @@ TYPED = (
             "Padding takes part in the sum: multiply the log-ratios by the mask.": {
                 " * mask": ""
             },
+            "Padding takes part in the mean: multiply the log-ratios by the mask, and "
+            "divide by the ones of the mask.": {
+                " * mask": "",
+                "z.sum(-1) / mask.sum(-1)": "z.mean(-1)",
+            },
+            "`low` and `high` are distances from 1: clamp(1 - low, 1 + high).": {
+                "1 - low, 1 + high": "low, high"
+            },
             "That is the arithmetic mean of the ratios: average the logs, then exp.": {
                 "(logp - old_logp) *": "(logp - old_logp).exp() *",
                 "mask.sum(-1)).exp()": "mask.sum(-1))",
@@ -136,6 +144,10 @@ TYPED = (
             },
             "The fraction is π_θ over itself, detached, and not over π_old: its value "
             "is 1.": {"logp.detach()": "old_logp"},
+            "You multiply by π_θ, which changes the value. Divide it by itself, "
+            "detached: (logp - logp.detach()).exp().": {
+                "(logp - logp.detach())": "logp"
+            },
             "That is GRPO, with a ratio for every token. The value is s for all of "
             "them.": {"_ratio(logp, old_logp, mask)": "(logp - old_logp).exp()"},
             "You average a response's advantages: each token keeps its own.": {

@@ -105,18 +105,54 @@ def judge(exercise: Exercise, attempt: Any) -> tuple[str, str]:
     if not exercise.cases:
         return WRONG, _of_a_value(exercise, attempt)
     at = next(i for i, (a, b) in enumerate(zip(answers, right)) if not _same(a, b))
-    yours, wanted = answers[at], right[at]
+    yours, wanted, says = answers[at], right[at], "We do not know this mistake."
     if exercise.gradient:
         if _same(yours[0], wanted[0]):
             return WRONG, (
                 "The value is right, but its gradient with respect to log π is not. "
                 "What should autograd see, and what is a constant?"
             )
+        if all(_same(a[1], b[1]) for a, b in zip(answers, right)):
+            says = "The gradient is right, but the value is not."
         yours, wanted = yours[0], wanted[0]
+    given = _named(exercise, exercise.cases[at])
+    where, yours, wanted, given = _first_apart(yours, wanted, given)
+    given = {name: x for name, x in given.items() if not _is_long(x)}
+    where = where or f"in case {at + 1}" * (not given)
+    told = " and ".join(filter(None, (where, _shown(given) and f"for {_shown(given)}")))
     return WRONG, (
-        f"For {_shown(exercise.cases[at])} you return {_show(yours)}; it should be "
+        f"{says} {told[0].upper()}{told[1:]} you return {_show(yours)}; it should be "
         f"{_show(wanted)}."
     )
+
+
+def _named(exercise: Exercise, case: tuple) -> dict[str, Any]:
+    """The arguments of a case, by the names that they have in the solution."""
+    return dict(zip(inspect.signature(exercise.solution).parameters, case))
+
+
+def _first_apart(yours: Any, wanted: Any, given: dict) -> tuple[str, Any, Any, dict]:
+    """Of long answers only the first place that differs, there and in what was given.
+
+    Nobody compares twenty numbers with twenty others.
+    """
+    try:
+        ours, theirs = _real(yours), _real(wanted)
+    except Exception:  # the answer is no number
+        return "", yours, wanted, given
+    if ours.shape != theirs.shape or theirs.numel() <= FEW:
+        return "", yours, wanted, given
+    apart = ~torch.isclose(ours, theirs, RELATIVE, ABSOLUTE, equal_nan=True)
+    place = tuple(apart.nonzero()[0].tolist())
+    alike = {
+        name: x[place] if getattr(x, "shape", None) == theirs.shape else x
+        for name, x in given.items()
+    }
+    return f"at {list(place)}", ours[place], theirs[place], alike
+
+
+def _is_long(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.numel() > FEW
 
 
 def _of_a_value(exercise: Exercise, attempt: Any) -> str:
@@ -168,6 +204,9 @@ class _Raised(Exception):
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
 """How far a number may be from the answer that it is taken for."""
 
+FEW = 8
+"""A reply writes out at most so many numbers of a tensor."""
+
 
 @contextlib.contextmanager
 def undone() -> Iterator[None]:
@@ -196,7 +235,7 @@ def _answers(exercise: Exercise, attempt: Any) -> list:
         except NotImplementedError:
             raise
         except (Exception, SystemExit) as error:  # the reader's code may raise anything
-            given = f" (for {_shown(case)})" if case else ""
+            given = f" (for {_shown(_named(exercise, case))})." if case else "."
             said = f"{type(error).__name__}: {_cut(error, str)}"
             raise _Raised(f"Your code raised {said}{given}") from None
         answers.append(answer)
@@ -262,12 +301,14 @@ def _show(value: Any) -> str:
     return _cut(value, _text)
 
 
-def _shown(case: tuple) -> str:
-    return ", ".join(map(_show, case))
+def _shown(given: dict[str, Any]) -> str:
+    return ", ".join(f"{name} = {_show(value)}" for name, value in given.items())
 
 
 def _text(value: Any) -> str:
     if isinstance(value, torch.Tensor):
+        if _is_long(value):
+            return f"{' × '.join(map(str, value.shape))} numbers"
         value = value.detach().tolist()
     if isinstance(value, float):
         return f"{value:.4g}"

@@ -34,6 +34,10 @@ MISTAKES = (
         *("clipped * A)", "r * A)"),
     ),
     (
+        "Your bounds are the numbers 0.8 and 1.2. Compute them from epsilon.",
+        *("1 - epsilon, 1 + epsilon", "0.8, 1.2"),
+    ),
+    (
         "You take the larger of the two products. The objective is the smaller one.",
         *("minimum", "maximum"),
     ),

@@ -163,6 +163,9 @@ TYPED = (
                 "gamma * lam": "gamma"
             },
             "The sum decays by γλ, not by λ alone.": {"gamma * lam *": "lam *"},
+            "In δ the next value counts γ times: R + γ V' − V.": {
+                "gamma * next_value": "next_value"
+            },
             "You go forward: a token would be credited for what came *before* it. Run "
             "t from the end.": _ended(_forward),
             "That is δ_t alone, the case λ = 0. Add γλ times the next advantage.": {
@@ -261,6 +264,9 @@ EXERCISES = (
             (_REWARDS, _VALUES, _MASK, _LAST, 1, 1),
         ),
         mistakes={
+            "last_value is a value. The sum of later surprises still starts at 0.": {
+                "torch.zeros_like(last_value)": "last_value"
+            },
             "After the last token you use 0. These answers go on: V there is "
             "last_value.": {"last_value, torch": "0 * last_value, torch"},
             "After the last token you use what stands in the padding. last_value "
@@ -277,6 +283,9 @@ EXERCISES = (
                 "gamma * lam": "gamma"
             },
             "The sum decays by γλ, not by λ alone.": {"gamma * lam *": "lam *"},
+            "In δ the next value counts γ times: R + γ V' − V.": {
+                "gamma * next_value": "next_value"
+            },
             "You go forward: a token would be credited for what came *before* it. Run "
             "t from the end.": _forward,
             "That is δ_t alone, the case λ = 0. Add γλ times the next advantage.": {

@@ -42,9 +42,13 @@ TYPED = (
             "That keeps what has moved too far, and drops the rest.": {
                 "= torch": "= ~torch"
             },
-            "The mask is missing.": {"kept * r": "r"},
+            "DPPO's mask M is missing: you keep every token.": {"kept * r": "r"},
             "The importance ratio is missing: it multiplies log π, as a number.": {
                 "kept * r *": "kept *"
+            },
+            "You divide by the number of kept tokens. Dropped ones count as well: the "
+            "divisor is Σ|o|.": {
+                "w = mask / mask.sum()": "w = mask / (mask * kept).sum()"
             },
             "The ratio is not capped.": {".clamp(max=cap)": ""},
             "A gradient went through the ratio as well as through log π: detach it.": {
@@ -90,7 +94,7 @@ EXERCISES = (
         mistakes={
             "That is where the line of Â = +1 crosses 0.": 2.0,
             "At that point z is 0, and the coefficient is Â itself.": 0.0,
-            "Â/τ, and τ is 0.5.": -1.0,
+            "The line crosses 0 at z = Â/τ, and τ is 0.5.": -1.0,
             "You multiplied by τ. The two terms are equal where Â = τ z.": -0.5,
         },
     ),
@@ -112,6 +116,11 @@ EXERCISES = (
             ),
             "The lower end is right. No probability is above 1, so no ratio is above "
             "1/μ.": lambda mu, delta: (max(0.0, 1 - delta / mu), 1 + delta / mu),
+            "The upper end is right. No probability is below 0, so no ratio is "
+            "either.": lambda mu, delta: (1 - delta / mu, min(1 / mu, 1 + delta / mu)),
+            "The other way round: first the lowest ratio, then the highest.": (
+                lambda mu, delta: ratio_bounds(mu, delta)[::-1]
+            ),
         },
     ),
     Exercise(

@@ -38,6 +38,12 @@ TYPED = (
             "The factor 4/τ is missing: with it the slope of f at r = 1 is 1.": {
                 "4 / tau * ": ""
             },
+            "You multiply by 4 but do not divide by τ: the slope of f at r = 1 is τ.": {
+                "4 / tau": "4"
+            },
+            "You use τ_pos for every token. Where Â is not positive, it is τ_neg.": {
+                "full_like(r, tau_neg)": "full_like(r, tau_pos)"
+            },
             "τ_pos belongs to Â > 0, and τ_neg to the others.": {"A > 0": "A <= 0"},
             "τ is chosen by the sign of Â; you choose it by the side of r.": {
                 "A > 0": "r > 1"
@@ -48,6 +54,12 @@ TYPED = (
             },
             "r is counted twice: it is inside f, and not a factor as well.": {
                 "f * A": "f * r * A"
+            },
+            "The gradient is right, but f(1) is 2/τ and not 0: write the sigmoid as it "
+            "stands, 4/τ times σ(τ(r − 1)).": {
+                "4 / tau * torch.sigmoid(tau * (r - 1))": (
+                    "2 / tau * torch.tanh(tau * (r - 1) / 2)"
+                )
             },
             "That has the gate f'(r), which belongs to the gradient. Use f itself.": {
                 "4 / tau * torch.sigmoid(tau * (r - 1))": (
@@ -136,6 +148,9 @@ EXERCISES = (
             "√2 for another share?": (lambda width, left: 1.763 / width),
             "You left out the ½ inside: the gate is sech²(τ(r−1)/2).": {
                 "2 * math": "math"
+            },
+            "The ½ stands inside the gate. Solved for τ, it becomes a factor of 2.": {
+                "2 * math": "0.5 * math"
             },
             "That is where sech is `left`; the gate is its square.": {
                 "math.sqrt(left)": "left"

@@ -128,6 +128,12 @@ TYPED = (
             "'#' + answer at the end still accepts '#1#12': count the '#'.": (
                 lambda response, answer: response.endswith(f"#{answer}")
             ),
+            "You look only behind the last '#', so '#1#12' passes, and '12' without "
+            "any '#' as well: count the '#'.": (
+                lambda response, answer: response.split("#")[-1] == str(answer)
+            ),
+            "You never return True. The answer is a number and a part of the response "
+            "a text, so compare with str(answer).": lambda response, answer: False,
             "Your verifier rejects an answer that shows its steps before the '#'.": (
                 lambda response, answer: response == f"#{answer}"
             ),
