@@ -205,5 +205,5 @@ def test_a_run_trains_with_it(function):
 
     rl.train(method, config=config, task=WORLD, hooks=[look], progress=False)
     assert turns[0] >= 2  # turns of one answer differ
-    with pytest.raises(UserError, match="state_scores"):
+    with pytest.raises(UserError, match="needs state"):
         rl.train(method, config=config, progress=False)
