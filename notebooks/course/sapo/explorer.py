@@ -191,7 +191,7 @@ def finding(gate: Gate, shares: Sequence[float]) -> str:
     if math.isnan(shares[0]):
         return f"{gate}: before the first update no token has moved"
     on, back = map(percent, shares)
-    return f"{gate} keeps {on} moving on, {back} coming back"
+    return f"{gate} keeps {on} of what moves on, {back} of what comes back"
 
 
 class Picture:
