@@ -354,7 +354,8 @@ def ending_early(run: "Run", checkpoint: Checkpoint) -> Iterator[None]:
 
     def request(number: int, _) -> None:
         """Finish the rollout first; a second Ctrl-C does not wait for it."""
-        if run.stop_signal and number == signal.SIGINT:
+        ending = run.history.ended is not None  # then only a moment is left
+        if run.stop_signal and number == signal.SIGINT and not ending:
             raise KeyboardInterrupt
         run.stop_signal = run.stop_signal or number
 
@@ -364,8 +365,8 @@ def ending_early(run: "Run", checkpoint: Checkpoint) -> Iterator[None]:
         except BaseException as error:
             if not run.history.rows:
                 raise
-            run.optimizer.zero_grad(set_to_none=True)  # an update may be cut short
             run.history.ended, unsaved = error, ""
+            run.optimizer.zero_grad(set_to_none=True)  # an update may be cut short
             # Do not save between two updates, which a resumed run would repeat, nor
             # after divergence, a failed save or a second Ctrl-C.
             hopeless = KeyboardInterrupt | CheckpointError | FloatingPointError

@@ -23,7 +23,7 @@ import refimpl as rl
 from refimpl import checkpoint as checkpoints
 from refimpl import corrections
 from refimpl.algorithms import ALGORITHMS
-from refimpl.checkpoint import CheckpointError, Interrupted
+from refimpl.checkpoint import CheckpointError, Interrupted, signals_to
 from refimpl.config import DType, TrainConfig
 from refimpl.hooks import StalenessError
 from refimpl.interop import configs, logs, six_curves, symptoms
@@ -299,17 +299,33 @@ def run(
                 if (path := outputs[name]) is not None:
                     todo.callback(writer, result, path)
 
-    with warnings.catch_warnings():
+    done: list[int] = []
+    late: list[int] = []
+
+    def signalled(number: int, _) -> None:
+        """Stop at once before the first rollout; later, write the outputs first.
+
+        During training, `train` has its own handler. The second of two quick Ctrl-Cs
+        may arrive here.
+        """
+        if not done:
+            raise Interrupted(signal.Signals(number).name, number)
+        late.append(number)
+
+    hooks = [lambda run, step: done.append(step)]
+    with signals_to(signalled), warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: say(f"warning: {message}")
         try:
-            result = rl.train(method, config=config, **given)
+            result = rl.train(method, config=config, hooks=hooks, **given)
         except BaseException as error:
             if (so_far := getattr(error, "history", None)) is not None:
                 keep(so_far)
             raise
         keep(result)
     if isinstance(result.ended, Interrupted):
-        return 128 + result.ended.number
+        late.insert(0, result.ended.number)
+    if late:
+        return 128 + late[0]
     # A run whose groups all have equal rewards has learned all it can: no failure.
     return 0 if isinstance(result.ended, DynamicSamplingError | None) else 2
 

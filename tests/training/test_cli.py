@@ -5,6 +5,7 @@ import io
 import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import warnings
@@ -123,6 +124,21 @@ def forgets(after: int):
         return works(*given)
 
     return step
+
+
+def test_a_signal_between_a_run_and_its_outputs_costs_none_of_them(monkeypatch):
+    """As the second of two quick Ctrl-Cs."""
+    pay(monkeypatch)
+    works = rl.train
+
+    def signalled(*given, **named):
+        result = works(*given, **named)
+        signal.raise_signal(signal.SIGINT)
+        return result
+
+    monkeypatch.setattr(rl, "train", signalled)
+    assert run(f"{RUN} --rollouts 2 --history h.csv") == 128 + signal.SIGINT
+    assert len(History.load("h.csv")) == 2
 
 
 def test_a_run_that_ends_before_its_first_rollout_keeps_nothing(capsys, monkeypatch):
