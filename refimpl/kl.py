@@ -51,9 +51,9 @@ def k3(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
 
 
 def k3_plus(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
-    """k3's value with k2's gradient, so that on-policy it descends KL(π_θ ‖ π_ref).
+    """verl's `k3+`: k3's value with k2's gradient (on-policy, that of KL(π_θ ‖ π_ref)).
 
-    verl's `k3+`.
+    In nats.
     """
     d = logp - ref_logp  # where that is infinite, k3's value has no gradient either
     with_gradient = d.masked_fill(d.isinf(), 0.0) ** 2 / 2

@@ -42,7 +42,7 @@ STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
 
 class UserError(ValueError):
-    """The user's input is invalid; the message is one sentence that says how."""
+    """The user's input is invalid; the message is one sentence that says why."""
 
 
 @typing.dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -57,8 +57,8 @@ def checked(cls: type[T]) -> type[T]:
 def guarded(function: F, finite: bool = True) -> F:
     """Make `function` raise `UserError` on the first invalid argument.
 
-    A letter in the shapes of tensors is the same size throughout a call. With `finite`,
-    tensors must hold finite numbers, except outside a `mask`.
+    A letter in the shapes of tensors means the same size throughout a call. With
+    `finite`, tensors must hold finite numbers, except outside a `mask`.
     """
     signature = inspect.signature(function)
     owner = function.__qualname__.removesuffix(".__init__")
@@ -187,7 +187,7 @@ def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> No
     """Raise `UserError`, with the nearest name, if one of `given` is unknown."""
     known, own = list(known), ""
     if "hyperparameters" in known:
-        own = ". A loss's own go into hyperparameters={'epsilon': 0.2}"
+        own = ". Those of a loss go into hyperparameters={'epsilon': 0.2}"
     for name in given:
         if name not in known:
             raise UserError(
@@ -218,7 +218,7 @@ SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 def sentence(name: str, annotation: Any, value: Any) -> str:
     """Write a message such as 'epochs must be a whole number ≥ 1, got 0'."""
     several = name == "reward" and isinstance(value, list | tuple)
-    one = "; refimpl.pretrained.rewards.Sum({'name': function, …}) makes one of several"
+    one = "; refimpl.pretrained.rewards.Sum({'name': function, …}) joins several"
     return f"{name} must be {expected(annotation)}, got {shown(value)}" + one * several
 
 

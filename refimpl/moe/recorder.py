@@ -154,7 +154,7 @@ class Recorder:
         self.normalised: dict[int, bool] = {}  # per layer, see `_normalised`
 
     def watch(self, layer: int, router: nn.Module, _inputs, output):
-        """Record a router's output; return it, changed where noise or replay ask so."""
+        """Record a router's output, and return it with noise or replayed experts."""
         if layer not in self.normalised:
             self.normalised[layer] = _normalised(router, output)
         logits, scores, chosen = output

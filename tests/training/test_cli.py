@@ -147,10 +147,10 @@ def test_what_is_there_is_replaced_only_if_that_is_asked_for(capsys, monkeypatch
     pay(monkeypatch)
     for output in ("--history file", "--samples file", "--save policy"):
         assert run(f"{RUN} --rollouts 1 {output}") == 2
-        assert "is there already" in capsys.readouterr().err
+        assert "exists already" in capsys.readouterr().err
     assert Path("file").read_text() == "mine"
     assert run("read-log h.csv --figure file") == 2
-    assert "'file' is there already" in capsys.readouterr().err
+    assert "'file' exists already" in capsys.readouterr().err
     assert run(f"{RUN} --rollouts 1 --history new --samples new") == 2
     assert "name two files" in capsys.readouterr().err
     line = f"{RUN} --rollouts 1 --checkpoint-dir c"
