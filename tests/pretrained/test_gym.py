@@ -193,7 +193,7 @@ def test_every_dataset_pays_its_own_answer_however_it_is_read(part, how):
 def test_a_task_that_does_not_pay_its_own_answer_is_refused(monkeypatch):
     """Here the answers would be read as their first sign alone."""
     monkeypatch.setattr(answers, "extracted", lambda text, right, how: text[:1])
-    words = r"ReasoningGym\('lcm'\) gives its own answer '\d+' a score of 0.*judges '\d':"
+    words = r"ReasoningGym\('lcm'\) gives its own answer '\d+' a score of 0.* judges"
     with pytest.raises(UserError, match=words):
         ReasoningGym("lcm")
     ReasoningGym("lcm", scorer=answers.contains_answer)  # which knows better
