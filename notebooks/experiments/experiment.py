@@ -53,7 +53,7 @@ class Experiment:
     """Runs that are declared before they are made, and stored under one name."""
 
     name: str
-    """It is part of each run's key, and names the store."""
+    """Part of each run's key, and the name of the store."""
     columns: Sequence[str]
     """The columns of a stored row."""
 
@@ -102,7 +102,7 @@ class Experiment:
         return {**job, "begins": self.weights(job)}
 
     def spec(self, job: Job) -> dict[str, Any]:
-        """A run's whole configuration as plain values, which names it."""
+        """A run's whole configuration as plain values, from which its key is made."""
         named = {"experiment": self.name, **self.facets(job)}
         return named | asdict(self.config(job)) | {"behaviour": self.behaviour(job)}
 
@@ -114,8 +114,8 @@ class Experiment:
         """Raise `UserError` unless everybody can begin a run from these weights."""
         if not shipped(self.warm(job)):
             raise UserError(
-                f"start {job['start']} of {job.get('world', 'sums')} does not lie in "
-                "this clone: nobody else has its weights, and its runs could not be "
+                f"start {job['start']} of {job.get('world', 'sums')} is not part of "
+                "this clone: nobody else has its weights, so its runs could not be "
                 "compared with others"
             )
 
@@ -150,13 +150,13 @@ class Experiment:
                 opened.add(self.spec(job), *result)
 
     def table(self, *names: str) -> pd.DataFrame:
-        """All stored rows, with these columns of their runs."""
+        """Return all stored rows, with these columns of their runs."""
         runs, rows = store.read(self.path)
         return rows.merge(runs[["run", *names]], on="run")
 
 
 def trained(algorithm: Algorithm | str, **given: Any) -> History:
-    """`train`, silent. A `StalenessError` is stored in `History.ended`, not raised."""
+    """Call `train` silently. A `StalenessError` is stored in `History.ended`."""
     with warnings.catch_warnings(action="ignore"):  # the store records `ended`
         try:
             return train(algorithm, progress=False, **given)

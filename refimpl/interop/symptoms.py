@@ -24,7 +24,8 @@ TOGETHER = 20
 """Findings that begin in the same twentieth of a run count as simultaneous."""
 UNSEEN = (
     "No log shows what the answers say: read ten of them with their rewards. Nor does "
-    "it show where in an answer sampler and trainer differ, or what an MoE's routers do."
+    "it show where in an answer sampler and trainer differ, or what an MoE's routers "
+    "do."
 )
 
 
@@ -133,7 +134,7 @@ def turned(x: Series) -> Series:
 
 
 def gain(x: Series) -> Series:
-    """Return the distance from the first quarter's mean, relative to the largest size."""
+    """Return each row minus the first quarter's mean, in shares of the largest size."""
     size = max(map(abs, x)) or 1.0
     return [(v - early(x)) / size for v in x]
 
