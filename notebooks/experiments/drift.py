@@ -1,7 +1,7 @@
 """Hooks that measure how far the K updates moved from the policy that sampled.
 
-    train("grpo", config=config, model=model, ..., hooks=[Drift(model)])
-    train("sapo", ..., hooks=[Drift(model), Pace(another_history["drift/step"])])
+train("grpo", config=config, model=model, ..., hooks=[Drift(model)])
+train("sapo", ..., hooks=[Drift(model), Pace(another_history["drift/step"])])
 """
 
 from collections.abc import Sequence

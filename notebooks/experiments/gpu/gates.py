@@ -154,7 +154,9 @@ def gates(
     workers: int = 1,
     out: Path = store.DATA / "gates",
 ) -> int:
-    """Compare one-sided and two-sided gates on SmolLM2 (`fetch` it first).
+    """Compare one-sided and two-sided gates on SmolLM2.
+
+    Needs the model of `python -m refimpl fetch smollm2`.
 
     Args:
         device: cuda, or another device of torch.
