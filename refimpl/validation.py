@@ -113,7 +113,7 @@ def checker(name: str, annotation: Any) -> Callable[..., Any]:
         }
         if tensors and isinstance(value, Tensor):
             shapes = [f"{n} {tuple(x.shape)}" for n, x in tensors.items()]
-            message += f", beside {', '.join(shapes)}"
+            message += f", next to {', '.join(shapes)}"
         raise UserError(message)
 
     return check

@@ -132,7 +132,7 @@ BROKEN = 0.5
 
 
 class Breaking(NamedTuple):
-    """Octaves by which `arm` survives a higher learning rate than `control` does.
+    """How many octaves higher a learning rate `arm` survives than `control` does.
 
     For each warm start, take the highest rate at which the mean over seeds of `reward`
     is BROKEN or more, and interpolate to the next rate on a straight line in log2 of

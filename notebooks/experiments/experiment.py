@@ -63,23 +63,23 @@ class Experiment:
         return store.DATA / self.name.replace(" ", "_")
 
     def jobs(self) -> Iterable[Job]:
-        """All runs, in the order in which they are made."""
+        """Return all runs, in the order in which they are made."""
         raise NotImplementedError
 
     def config(self, job: Job) -> TrainConfig:
-        """The settings of a run."""
+        """Return the settings of a run."""
         raise NotImplementedError
 
     def method(self, job: Job) -> Algorithm:
-        """The method whose formula is part of a run's name."""
+        """Return the method whose formula is part of a run's name."""
         return ALGORITHMS[job.get("method", "grpo")]
 
     def warm(self, job: Job) -> WarmStart:
-        """The warm start of a run."""
+        """Return the warm start of a run."""
         return WarmStart(seed=job["start"])
 
     def given(self, job: Job) -> dict[str, Any]:
-        """The arguments of `train` for a run."""
+        """Return the arguments of `train` for a run."""
         origin = self.warm(job)
         model, tokenizer, _ = warm_start(origin)
         named = {"algorithm": self.method(job), "config": self.config(job)}
@@ -90,24 +90,24 @@ class Experiment:
         return trained(**self.given(job))
 
     def weights(self, job: Job) -> str:
-        """The SHA-256 of the weights that a run begins from."""
+        """Return the SHA-256 of the weights that a run begins from."""
         return weights_digest(self.warm(job))
 
     def behaviour(self, job: Job) -> str:
-        """A hash of the numbers that the run's method gives."""
+        """Return a hash of the numbers that the run's method gives."""
         return behaviour(self.method(job), self.config(job))
 
     def facets(self, job: Job) -> dict[str, Any]:
-        """The part of a run's name that is not in its settings."""
+        """Return the part of a run's name that is not in its settings."""
         return {**job, "begins": self.weights(job)}
 
     def spec(self, job: Job) -> dict[str, Any]:
-        """A run's whole configuration as plain values, from which its key is made."""
+        """Return a run's whole configuration as plain values, which name it."""
         named = {"experiment": self.name, **self.facets(job)}
         return named | asdict(self.config(job)) | {"behaviour": self.behaviour(job)}
 
     def key(self, job: Job) -> str:
-        """The name of a run in the store."""
+        """Return the name of a run in the store."""
         return store.key(self.spec(job))
 
     def check(self, job: Job) -> None:

@@ -157,7 +157,7 @@ class Real(Experiment):
         return replace(SETTINGS[job["setting"]], **given)
 
     def weights(self, job):
-        """The SHA-256 of the pretrained model's file."""
+        """Return the SHA-256 of the pretrained model's file."""
         return digest(Path(resolve(MODEL)) / "model.safetensors")
 
     def method(self, job):

@@ -26,7 +26,7 @@ SHOWN = ("5+2+9=", "3+3+9=", "9+5+7+1=")
 
 
 def pays_for_steps(prompts, completions, **columns) -> list[float]:
-    """The reward that chapter 00 hacks."""
+    """Reward the steps of an answer, at most six: chapter 00's hackable reward."""
     return [min(text.count(";"), 6) / 6 for text in completions]
 
 

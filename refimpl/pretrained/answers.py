@@ -81,7 +81,7 @@ def habit(completion: str) -> str:
 def contains_answer(
     prompts: Any, completions: Collection[Any], *, answer: Collection[Any], **columns
 ) -> list[float]:
-    """A lenient scorer that can be fooled: 1.0 if the text contains the right answer.
+    """Reward 1.0 if the text contains the right answer: lenient, and easily fooled.
 
     A completion that lists all numbers always gets the reward, which is chapter 13's
     example of reward hacking. Numbers are compared by value, so that 1,000 equals

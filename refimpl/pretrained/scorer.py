@@ -87,7 +87,7 @@ def _named(text: str) -> set[str]:
 
 
 def _guard(event: str, args: tuple) -> None:
-    """An audit hook that keeps eval, exec and compile from a model's text."""
+    """Keep eval, exec and compile from a model's text, as an audit hook."""
     if event != "compile" or _scoring is None or not isinstance(args[0], str | bytes):
         return  # a syntax tree has no text, which was checked before
     file = os.fsdecode(args[1]) if isinstance(args[1], str | bytes) else "<string>"

@@ -90,7 +90,7 @@ class Calculator(Arithmetic):
         return [*turns, f"#{total}"]
 
     def fault(self, prompt: str, rng: random.Random) -> list[str]:
-        """A slip, an early end, or a broken call, in the shares of `fault_mix`."""
+        """Make a slip, an early end, or a broken call, in the shares of `fault_mix`."""
         terms = terms_of(prompt)
         kind = rng.choices(("slip", "early", "broken"), self.fault_mix)[0]
         if kind == "broken":

@@ -223,7 +223,7 @@ def test_some_runs_are_drawn_and_made_again(repeatable, capsys):
     (one,) = runs[runs["start"] == 10].itertuples()
     other = one._replace(processor="another")
     assert "within 0.05" in evidence.expected(other)
-    assert "may part" in evidence.expected(other._replace(updates=16, rate=6e-4))
+    assert "may diverge" in evidence.expected(other._replace(updates=16, rate=6e-4))
 
 
 def test_a_run_keeps_pace_with_the_stored_run_of_the_same_dice(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""One side or two, asked of a pretrained model. Declared before the first of its runs.
+"""One-sided or two-sided gates on a pretrained model, declared before the first run.
 
     cd notebooks
     ../.venv/bin/python -m experiments gates --device cuda --minutes 50
