@@ -148,7 +148,8 @@ def reinforce_plus_plus(scored: Scored) -> Float[Tensor, "B T"]:
     and adds 1e-8 to the variance. verl 0.9.1 has ddof 1: for R = 1, 0, 0, 0 with three
     tokens each it gives 1.6583 and −0.5528, and this function 1.7321 and −0.5774."""
     paid = scored.rewards.to(scored.total).view(len(scored.rewards), -1)
-    to_go = paid.flip(-1).cumsum(-1).flip(-1)  # minus a constant: equal
+    to_go = paid.flip(-1).cumsum(-1).flip(-1)
+    # The constant makes equal returns exactly 0. Whitening removes it in any case.
     return whiten(to_go - to_go[0, 0], needed(scored, "mask"))
 
 
@@ -199,7 +200,7 @@ def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     return total / (total.std() + eps)
 
 
-gdpo.by_component = True  # type: ignore[attr-defined]  # where groups are told apart
+gdpo.by_component = True  # type: ignore[attr-defined]  # see `Responses.alive`
 
 
 def distillation(scored: Scored) -> Float[Tensor, "B T"]:

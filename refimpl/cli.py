@@ -165,7 +165,7 @@ def settings() -> int:
         schema = TypeAdapter(group).json_schema()["properties"]
         for name, kind in annotations(group).items():
             words = f"{getattr(defaults, name)!r}, {expected(kind)}"
-            meaning = schema[name].get("description")
+            meaning = " ".join(schema[name].get("description", "").split())
             print(f"  {name} = {words}" + (f": {meaning}" if meaning else ""))
         print()
     print("Corrections for the sampler, as rule=bound or rule=lower,upper:\n")
@@ -193,9 +193,9 @@ def conformance(*, against: Path | None = None) -> int:
     """Print test cases for checking another implementation, as JSON.
 
     Args:
-        against: a Python file of adapters, which is run as code (start from a copy of
-            refimpl/interop/conformance/adapters.py). Prints a comparison of its losses
-            instead of the cases, and exits with 1 if one of them differs or fails.
+        against: compare the losses in this file of adapters, which is run as code
+            (start from a copy of refimpl/interop/conformance/adapters.py), and exit
+            with 1 if one of them differs or fails.
     """
     if against is None:
         print(json.dumps(cases.as_json(list(cases.cases()))))
@@ -511,7 +511,7 @@ def explanation(error: Exception) -> str | None:
         return (
             f"there is not enough memory ({one_line(error, 160)}); reduce "
             "prompts_per_rollout, group_size, max_new_tokens or, for the updates, "
-            "micro_batch_size (--set), or take a smaller model"
+            "micro_batch_size (--set), or use a smaller model"
         )
     full_disk = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     if getattr(error, "errno", None) in full_disk or "File too large" in str(error):

@@ -122,8 +122,9 @@ class Updates:
     beta: Weight = 0.0
     """weight of the KL to the starting policy; 0: none"""
     kl_in: Literal["loss", "reward"] = "loss"
+    """reward: β times a token's KL is subtracted from its reward"""
     kl_estimator: Estimator = "k3"
-    """of the KL in the loss, see `refimpl.kl`"""
+    """estimator of the KL in the loss, see `refimpl.kl`"""
 
     @property
     def updates_per_rollout(self) -> int:
@@ -136,6 +137,7 @@ class Critic:
     """A value function, for PPO, SAO, or any method with `advantage="gae"`."""
 
     gamma: Share = 1.0
+    """γ of GAE"""
     lam: Share = 0.95
     """λ of GAE"""
     lam_alpha: Positive | None = None
@@ -145,12 +147,12 @@ class Critic:
     whiten: bool = True
     """shift and scale the advantages to mean 0 and std 1"""
     value_clip: Positive | None = 0.2
-    """in units of the reward"""
+    """clip range of V, in units of the reward"""
     critic_learning_rate: Positive = 1e-3
     critic_updates: Count | None = None
     """the critic's steps per step of the policy; None: 1"""
     critic_warmup: Annotated[int, Field(ge=0)] = 0
-    """number of first rollouts in which only the critic learns"""
+    """rollouts at the start in which only the critic learns"""
     critic_frozen: tuple[str, ...] | None = None
     """weights of the critic that stay fixed, by parts of their names"""
 
@@ -249,7 +251,7 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
         if self.trust_sampler and self.replay == "R2":
             raise UserError(
                 "with two policies (trust_sampler, or a method that needs it) there "
-                "is no pass of π_old whose experts replay='R2' could replay: take "
+                "is no pass of π_old whose experts replay='R2' could replay: use "
                 "replay='R3'"
             )
         if self.longest < self.max_new_tokens:

@@ -180,7 +180,7 @@ def joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
         if twice := row.keys() & part.keys():
             name = min(twice)
             raise UserError(
-                f"log_metric: the history has a column {name!r} already; take another "
+                f"log_metric: the history has a column {name!r} already; use another "
                 "name"
             )
         row |= part

@@ -104,9 +104,10 @@ def token_rewards(
 ) -> Float[Tensor, "B T"]:
     """r_t = 1[t = last] · paid − penalty_t, detached; all 0 for an empty row.
 
-    In the RLHF form of PPO (openai/lm-human-preferences), which has the KL in the
-    reward, `penalty` is β (log π_old − log π_ref), with β in reward units per nat. It
-    is constant over the updates of one rollout. The mask may have holes.
+    `paid` is each response's reward. In the RLHF form of PPO
+    (openai/lm-human-preferences), with the KL in the reward, `penalty` is
+    β (log π_old − log π_ref), with β in reward units per nat. It is constant over the
+    updates of one rollout. The mask may have holes.
     """
     response = mask.bool()
     left = response.int().flip(-1).cumsum(-1).flip(-1)  # response tokens from here on

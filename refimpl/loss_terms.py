@@ -146,7 +146,7 @@ class SamplerMismatch:
 
 @dataclass(frozen=True)
 class RouterShift:
-    """Multiply the ratio by RSPO's γ, before or after the clip.
+    """Multiply the ratio by RSPO's γ (2510.23027), before or after the clip.
 
     `detach` makes γ a constant. `one_ratio`: the loss has one ratio per response.
     """

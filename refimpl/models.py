@@ -129,7 +129,7 @@ def make_critic(policy: Model, fixed: Collection[str] = ()) -> PreTrainedModel:
     except ValueError as error:
         raise UserError(
             f"no critic can be made from {type(policy).__name__}: transformers has no "
-            "token-classification model of this kind; take a method without a critic, "
+            "token-classification model of this kind; use a method without a critic, "
             "or another model"
         ) from error
     critic.base_model.load_state_dict(policy.base_model.state_dict())
@@ -262,7 +262,7 @@ def pick_device(name: str | torch.device) -> torch.device:
         torch.zeros(1, device=device).item()  # fails on "meta"
     except Exception as error:  # each kind of device raises its own kind
         raise UserError(
-            f"torch cannot use device {name!r} here; take 'cpu', or see 'Using a GPU' "
+            f"torch cannot use device {name!r} here; use 'cpu', or see 'Using a GPU' "
             f"in notebooks/guide/machines.md ({one_line(error, 90)})"
         ) from error
     return device

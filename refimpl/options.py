@@ -469,7 +469,7 @@ def check_ratio(config: TrainConfig, method: Algorithm, has_ratio: bool) -> None
     if weighing and config.trust_sampler and has_ratio:
         raise UserError(
             f"{weighing.pop()} multiplies by π_θ/μ, and so does {method.name}, whose "
-            "ratio is against the sampler: take a rule that only drops, for example "
+            "ratio is against the sampler: use a rule that only drops, for example "
             "token_reject"
         )
     if config.advantage == "gdpo" and (config.overlong_share or config.kl_in != "loss"):

@@ -180,7 +180,8 @@ def from_text(name: str, annotation: Any, text: str) -> Any:
         return adapter.validate_strings(text)
     with contextlib.suppress(ValidationError):
         return adapter.validate_json(f"[{text}]")
-    raise UserError(sentence(name, annotation, text))
+    hint = "; put each text in double quotes" * ("each text" in expected(annotation))
+    raise UserError(sentence(name, annotation, text) + hint)
 
 
 def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
@@ -235,7 +236,8 @@ def expected(annotation: Any) -> str:
     if origin is typing.Literal:
         return " or ".join(map(repr, inner))
     if origin is tuple:
-        return f"{len(inner)} values, each {expected(inner[0])}"
+        count = "any number of" if inner[-1] is ... else len(inner)
+        return f"{count} values, each {expected(inner[0])}"
     if origin is Collection and inner[0] is not Any:
         return f"a list, each {expected(inner[0])}"
     cls = origin or annotation

@@ -70,7 +70,7 @@ def settings(trainer, args: GRPOConfig) -> None:
     if trainer.replay == "R3":
         raise UserError(
             "replay='R3' is not possible: TRL's samplers do not return their routing; "
-            "take 'R2'"
+            "use 'R2'"
         )
     advantages(trainer, args, default)
     if algorithm.training.get("dynamic_sampling"):
@@ -111,7 +111,7 @@ def dense(trainer) -> None:
         raise UserError(
             f"{trainer.algorithm.name} with replay={trainer.replay!r} and router_shift="
             f"{bool(trainer.placement)} needs a mixture of experts, but "
-            f"{type(trainer.model).__name__} has no router; for a dense model take a "
+            f"{type(trainer.model).__name__} has no router; for a dense model use a "
             "method without router shift, such as gmpo"
         )
 

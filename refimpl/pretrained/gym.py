@@ -268,7 +268,7 @@ def _check_name(name: Any, scorer: Any) -> None:
     if name in WHY and scorer is None:
         raise UserError(
             f"the scorer of reasoning-gym's {name} {WHY[name]}: give a scorer of your "
-            "own (scorer=…, a reward function), or take another dataset"
+            "own (scorer=…, a reward function), or use another dataset"
         )
 
 
