@@ -107,7 +107,7 @@ class KLCov:
 
     def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
         far = log_ratio(reading.logp, part.old_logp, part.mask).abs()
-        # Where the sampler's log-probs stand for π_old, rounding is no distance.
+        # If the sampler's log-probs stand for π_old, they differ from ours by rounding.
         far = far.where(far > 1e-4, 0.0)
         return self.beta * (far * part.of_whole(self.chosen) * weight).sum(), {}
 

@@ -1,4 +1,4 @@
-"""Estimators of KL(π_θ ‖ π_ref), and the two places where a KL can stand.
+"""Estimators of KL(π_θ ‖ π_ref), for a KL in the reward or in the loss.
 
 With d = log π_θ − log π_ref on a token sampled from π_θ (Schulman, "Approximating KL
 divergence", 2020):

@@ -37,7 +37,7 @@ class Inputs(NamedTuple):
     z: Tensor
     """log-ratios of size 1"""
     rewards: Tensor
-    """each reward stands at its response's last token"""
+    """each at the last token of its response"""
     values: Tensor
     gamma: Tensor
     """a router shift"""

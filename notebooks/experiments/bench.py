@@ -1,6 +1,6 @@
 """`python -m experiments bench`: speed and accuracy on this machine, as text and JSON.
 
-Each method is trained in its own process, so that each has a peak memory of its own.
+Each method is trained in a separate process, so that its peak memory can be measured.
 """
 
 import itertools

@@ -36,7 +36,7 @@ def evidence(
             them; ledger computes all verdicts from the rows; check compares the stored
             ledger with the rows; repeat makes some stored runs again, chosen at random.
         claims: numbers of claims, or names of studies; all of them unless given.
-        workers: runs at the same time, each in a process of its own.
+        workers: runs at the same time, each in its own process.
         count: number of runs to repeat.
         seed: seed of the choice of runs to repeat.
         out: path and name of the store: OUT.runs.csv, OUT.rows.csv.gz, OUT.ledger.csv.

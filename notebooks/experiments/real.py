@@ -229,7 +229,7 @@ def real(
         arms: methods, controls and failures.
         settings: gentle is K = 2, stale is K = 16.
         seeds: runs per arm and setting.
-        workers: runs at the same time, each in a process of its own.
+        workers: runs at the same time, each in its own process.
         out: path and name of the store: OUT.runs.csv and OUT.rows.csv.gz. Runs in it
             are not made again.
     """

@@ -45,7 +45,7 @@ def mathml(formula: str, display: str = "inline") -> str:
         read = re.sub(r"(\\math[a-z]+) (\w)", r"\1{\2}", read)  # \mathbb E is a plain E
         read = read.replace("{aligned}", "{align*}")  # the name that latex2mathml knows
         found = convert(read, display=display)
-    except Exception as error:  # latex2mathml has no class of its own for them
+    except Exception as error:  # latex2mathml raises many kinds
         raise ValueError(f"invalid formula: ${formula}$ ({error!r})") from error
     for pattern, mended in MENDED.items():
         found = re.sub(pattern, mended, found)
@@ -90,8 +90,8 @@ LONG = 24
 def in_parts(found: str) -> str:
     """Split a displayed or long formula into parts that begin with a relation.
 
-    If there is room they stand in one row, as if unbroken; on a phone they continue on
-    the next. No part ends inside brackets.
+    If there is room they form one row, as if unbroken; on a phone they continue on the
+    next. No part ends inside brackets.
     """
     whole = ElementTree.fromstring(found)
     (row,), displayed = whole, whole.get("display") == "block"
@@ -105,7 +105,7 @@ def in_parts(found: str) -> str:
         wide = child.get("width") in ("1em", "2em")
         if parts[-1] and not brackets and (COMPARES.fullmatch(sign) or wide):
             parts.append("")
-            if not wide:  # at the beginning of a row it would be a sign of its own
+            if not wide:  # at the beginning of a row it would get a unary sign's space
                 operator.set("form", "infix")
         parts[-1] += ElementTree.tostring(child, "unicode")
     opening = found.partition(">")[0]

@@ -55,7 +55,7 @@ def extents(explorer: Explorer, whole: Sequence[Artist]) -> Iterator[list[Bbox]]
 
 
 def columns(legend) -> list[Bbox]:
-    """Return boxes of a legend's entries, one for those that stand below each other."""
+    """Return the boxes of a legend's entries, one box per column."""
     found: list[Bbox] = []
     for handle, text in zip(legend.legend_handles, legend.get_texts()):
         own = Bbox.union([handle.get_window_extent(), text.get_window_extent()])

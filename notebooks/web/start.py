@@ -18,7 +18,7 @@ CORE = "00 01 02 03 05 06 10 11 13".split()
 def page(pages: Sequence[Page]) -> Page:
     chapters = [one for one in pages if one.source and one.source.suffix == ".ipynb"]
     lead, for_whom = said("Reasoning models"), said(r"\*\*For you if")
-    # The question that the picture answers stands above it, the rest below.
+    # The question that the picture answers comes above it, the rest below.
     hook, this_is, rest = lead.partition(" **This is")
     written = made(
         "index",

@@ -85,8 +85,8 @@ class Algorithm:
     normaliser: Callable  # the paper's
     critic: bool = False  # advantages need a value function
     one_ratio: bool = False  # a response has one ratio for all its tokens
-    # The log-probs that the trainer passes as `old_logp`. "old": those of π_old, for
-    # which the sampler's own stand unless they differ too much (`Run.reads_old`).
+    # The log-probs that the trainer passes as `old_logp`. "old": those of π_old, or the
+    # sampler's in their place if they differ little enough (`Run.reads_old`).
     # "sampler": those of the sampler, however far it is from the policy
     anchor: Literal["old", "sampler"] = "old"
     # Settings of `TrainConfig` that the paper makes part of the method
@@ -214,7 +214,7 @@ class Algorithm:
     def checked_objective(self, tokens: Tokens, hyperparameters: Mapping) -> Objective:
         """Call the objective.
 
-        Raises `UserError` if its shape is wrong, it is infinite, or it has no gradient.
+        Raises `UserError` on a wrong shape, a value that is not finite, or no gradient.
         """
         objective = self.objective(tokens, **hyperparameters)
         (rows, width), who = tokens.mask.shape, f"the objective of {self.name}"

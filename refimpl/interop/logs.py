@@ -140,7 +140,7 @@ def as_json_lines(text: str) -> Iterator[Any]:
 
 
 def as_printed(text: str) -> Iterator[Any]:
-    """Read dictionaries without others inside, wherever they stand in other output."""
+    """Read dictionaries without others inside, anywhere in other output."""
     for found in FLAT.findall(text):
         row = parsed(found)
         if row is None:

@@ -1,4 +1,4 @@
-"""Score answers with packages that may be unsafe, in a process of their own.
+"""Score answers with packages that may be unsafe, in a separate process.
 
 A model's text must be compared, never run, and no answer may hold up training. Many
 scorers break these rules: some evaluate the answer as Python, and
@@ -114,7 +114,7 @@ def _started(package: str) -> Any:
     process.stdin.flush()
     if not process.stdout.readline():
         _end(process)
-        raise UserError(f"{package} cannot be imported in a process of its own")
+        raise UserError(f"{package} cannot be imported in a separate process")
     return process
 
 

@@ -78,7 +78,7 @@ def _may_run(text: str) -> bool:
     if isinstance(entry, dict):  # a task may evaluate its own texts
         own = [entry.get("answer"), *entry.get("metadata", {}).values()]
         return text.strip() in [one.strip() for one in own if isinstance(one, str)]
-    # sympy compiles code of its own, which has no name in common with the answer
+    # sympy compiles its own code, which shares no name with the answer
     return not (_named(answer) - OWN) & _named(text)
 
 
@@ -89,7 +89,7 @@ def _named(text: str) -> set[str]:
 def _guard(event: str, args: tuple) -> None:
     """Keep eval, exec and compile from a model's text, as an audit hook."""
     if event != "compile" or _scoring is None or not isinstance(args[0], str | bytes):
-        return  # a syntax tree has no text, which was checked before
+        return  # the text of a syntax tree was checked before
     file = os.fsdecode(args[1]) if isinstance(args[1], str | bytes) else "<string>"
     text = os.fsdecode(args[0])
     if file.startswith("<") and not _may_run(text):  # else a module's import

@@ -31,7 +31,7 @@ def reader(model: Model) -> "type[Captured] | None":
 class Captured(fast.Direct):
     """A decoder whose step is a graph over all columns and rows.
 
-    The shapes of a graph cannot change, so rows that have ended are computed in vain.
+    The shapes of a graph cannot change, so rows that have ended are still computed.
     Once half of them are gone and more than `FEW` remain, a new graph is captured.
     """
 

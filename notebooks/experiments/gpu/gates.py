@@ -161,7 +161,7 @@ def gates(
     Args:
         device: cuda, or another device of torch.
         minutes: time after which no run begins; runs that have begun are finished.
-        workers: runs at the same time, each in a process of its own.
+        workers: runs at the same time, each in its own process.
         out: path and name of the store: OUT.runs.csv and OUT.rows.csv.gz. Runs in it
             are not made again.
     """

@@ -53,7 +53,7 @@ def adapters(path: str | Path) -> ModuleType:
     path = Path(path)
     if not path.is_file():
         raise UserError(
-            f"{str(path)!r} {'is no file' if path.exists() else 'does not exist'}: "
+            f"{str(path)!r} {'is not a file' if path.exists() else 'does not exist'}: "
             "start from a copy of refimpl/interop/conformance/adapters.py"
         )
     if path.suffix != ".py":
