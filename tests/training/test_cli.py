@@ -277,7 +277,7 @@ LINES: dict[str, str] = {
         f"{RUN} --{flag} ''": f"--{flag} '' is empty"
         for flag in "history checkpoint-dir system task set".split()
     },
-    "conformance --against empty": "'empty' is no file",
+    "conformance --against empty": "'empty' is not a file",
     "verl-config gropo": "mean 'grpo'",
 }
 if importlib.util.find_spec("peft") is None:  # which is asked for before its layers
