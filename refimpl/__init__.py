@@ -6,7 +6,7 @@ updates, hooks. What it calls is named after its step:
     problem → rollout → reward → advantage → batch → loss → K updates → history
     tasks     sampling  rewards  advantages  rollout algorithms loop    history
 
-`algorithms` has one file per method, and a loss is an objective times a weight
+`algorithms` has one file per method. A loss is an objective times a weight
 (`normalisers`). `options` turns the settings of a `TrainConfig` into the objects that
 the loop works with. `pretrained` (real models) and `interop` (TRL, verl, the
 conformance kit, the reader of logs) import this core, never the other way round.

@@ -23,13 +23,12 @@ class Scored:
     `rewards`: (B,), one number per response, or (B, T), one per token, as with a KL in
     the reward. `group`: rows with the same id answer the same prompt; ids are any
     integers, in any order, and groups may differ in size. `mask`: 1 on response tokens.
-    `values`: those of a critic, in reward units. γ and λ are those of GAE; λ may be one
-    number per response, as `lam_by_length` makes them. `components`: the parts of the
+    `values`: a critic's, in reward units. `gamma` and `lam`: γ and λ of GAE; λ may be
+    one number per response, from `lam_by_length`. `components`: the parts of the
     reward, and their `weights` in it (None: 1 each). `logp` and `teacher_logp`: log
-    π_old and log π_T of the tokens, with a teacher π_T, nats. Where an answer has
-    several turns: `states` are those before each of its turns, as numbers (−1 where
-    there is no turn), and `state_scores` say how good the states before and after
-    each turn are; see `refimpl.turns`.
+    π_old and log π_T of the tokens, with a teacher π_T, nats. For answers of several
+    turns, `states` numbers the state before each turn (−1: there is no such turn), and
+    `state_scores` rates the states before and after each turn; see `refimpl.turns`.
     """
 
     rewards: Real[Tensor, " B"] | Real[Tensor, "B T"]
@@ -107,8 +106,9 @@ def leave_one_out(scored: Scored) -> Float[Tensor, " B"]:
 def leave_one_out_std(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     """Â_i = (R_i − mean_{j≠i} R_j) / (std_{j≠i} R_j + eps): NeMo-RL's default for GRPO.
 
-    The std has ddof 1, and nothing is divided where the other rewards are equal. The
-    advantages of a group need not add up to 0: of R = 1, 0, 0, 0 they are 1 and −0.577.
+    The std has ddof 1. Where the other rewards are equal, the numerator stays as it is.
+    The advantages of a group need not add up to 0: for R = 1, 0, 0, 0 they are 1 and
+    −0.577.
     """
     rewards, group, centred = scored.total, scored.group, leave_one_out(scored)
     others = (group[:, None] == group).fill_diagonal_(False)
@@ -148,7 +148,8 @@ def reinforce_plus_plus(scored: Scored) -> Float[Tensor, "B T"]:
     and adds 1e-8 to the variance. verl 0.9.1 has ddof 1: for R = 1, 0, 0, 0 with three
     tokens each it gives 1.6583 and −0.5528, and this function 1.7321 and −0.5774."""
     paid = scored.rewards.to(scored.total).view(len(scored.rewards), -1)
-    to_go = paid.flip(-1).cumsum(-1).flip(-1)  # minus a constant: equal
+    to_go = paid.flip(-1).cumsum(-1).flip(-1)
+    # The constant makes equal returns exactly 0. Whitening removes it in any case.
     return whiten(to_go - to_go[0, 0], needed(scored, "mask"))
 
 
@@ -182,8 +183,8 @@ def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     """
     if scored.components is None:
         raise UserError(
-            "advantage='gdpo' needs a reward with components, as "
-            "refimpl.pretrained.rewards"
+            "advantage='gdpo' needs a reward with components, such as "
+            "refimpl.pretrained.rewards.Sum"
         )
     if scored.components.isnan().any():
         raise UserError(
@@ -199,7 +200,7 @@ def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     return total / (total.std() + eps)
 
 
-gdpo.by_component = True  # type: ignore[attr-defined]  # where groups are told apart
+gdpo.by_component = True  # type: ignore[attr-defined]  # see `Responses.alive`
 
 
 def distillation(scored: Scored) -> Float[Tensor, "B T"]:
@@ -216,7 +217,7 @@ def distillation(scored: Scored) -> Float[Tensor, "B T"]:
 def with_teacher(estimator: Callable, weight: float = 1.0) -> Callable:
     """Return an estimator of Â + weight · (log π_T − log π_old), token by token.
 
-    slime's `--use-opd` and ms-swift have it. It is for methods without a critic.
+    slime (`--use-opd`) and ms-swift have this. It is for methods without a critic.
     """
 
     def advantages(scored: Scored) -> Float[Tensor, "B T"]:
@@ -267,7 +268,7 @@ def lam_by_length(mask: Mask, alpha: float) -> Float[Tensor, " B"]:
 
 
 def needed(scored: Scored, name: str) -> Tensor:
-    """Return a field that not every estimator uses; `UserError` if it was not given."""
+    """Return an optional field of `scored`; `UserError` if it was not given."""
     if getattr(scored, name) is None:
         raise UserError(f"this advantage needs {name}: give Scored(…, {name}=…)")
     return getattr(scored, name)
@@ -280,7 +281,7 @@ def check_estimate(estimate: Any, mask: Mask, whose: str) -> None:
     if not (fits and estimate.isfinite().all()):
         raise UserError(
             f"{whose} must be {len(mask)} finite numbers, one per response, or "
-            f"{tuple(mask.shape)}, one per token, as a tensor; got {shown(estimate)}"
+            f"{tuple(mask.shape)}, one per token, in a tensor; got {shown(estimate)}"
         )
 
 

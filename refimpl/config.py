@@ -46,16 +46,16 @@ class Rollouts:
     max_new_tokens: Count = 48
     """includes tokens that a task inserts"""
     max_turns: Count | None = None
-    """per response, in a task that answers (`observe`); None: no limit"""
+    """turns per response, in a task with `observe`; None: no limit"""
     temperature: Positive = 1.0
     top_p: Nucleus | None = None
-    """draw from the fewest most likely tokens with this much probability; None: all"""
+    """draw from the fewest most likely tokens with this total probability; None: all"""
     top_k: Count | None = None
-    """draw from this many, the most likely; None: all"""
+    """draw from this many of the most likely tokens; None: all"""
     dynamic_sampling: bool | None = None
-    """DAPO's: groups with equal rewards are replaced"""
+    """replace groups whose rewards are all equal, as DAPO does"""
     max_sampling_rounds: Count = 6
-    """rounds of `prompts_per_rollout` prompts to fill a batch"""
+    """the most rounds of `prompts_per_rollout` prompts to fill a batch"""
     overlong_share: Share | None = None
     """L_cache / L_max of DAPO's Eq. 13; 0: no punishment"""
     overlong_filtering: bool = False
@@ -69,13 +69,13 @@ class Sampler:
     rollout_dtype: Literal["bfloat16", "float32", "int8"] | None = None
     """the sampler's dtype; None: `dtype`; int8: rounded weights, see `samplers`"""
     sampler_delay: Annotated[int, Field(ge=0)] = 0
-    """rollouts that its weights lag behind the policy's, as in asynchronous training"""
+    """rollouts by which its weights lag behind, as in asynchronous training"""
     trust_sampler: bool = False
-    """two policies: its log-probs replace π_old's, which saves a pass"""
+    """use its log-probs as π_old's (two policies, not three), which saves a pass"""
     router_noise: Weight = 0.0
     """std of normal noise on the sampler's router logits"""
     corrections: dict = field(default_factory=dict)
-    """rule → bound, as {'token_truncate': 2.0}; see `corrections`"""
+    """rule → bound, such as {'token_truncate': 2.0}; see `corrections`"""
 
 
 @checked
@@ -89,7 +89,7 @@ class Routing:
     placement: Placement = "before_clip"
     """where γ is multiplied in"""
     detach_shift: bool = True
-    """False: γ has a gradient, which the paper warns of"""
+    """False: γ has a gradient, against which the paper warns"""
     router_rate: Positive = 1.0
     """the routers' learning rate, in multiples of the others'"""
 
@@ -122,8 +122,9 @@ class Updates:
     beta: Weight = 0.0
     """weight of the KL to the starting policy; 0: none"""
     kl_in: Literal["loss", "reward"] = "loss"
+    """reward: β times a token's KL is subtracted from its reward"""
     kl_estimator: Estimator = "k3"
-    """of the KL in the loss, see `refimpl.kl`"""
+    """estimator of the KL in the loss, see `refimpl.kl`"""
 
     @property
     def updates_per_rollout(self) -> int:
@@ -133,24 +134,25 @@ class Updates:
 
 @checked
 class Critic:
-    """A value function: PPO's, SAO's, or by `advantage="gae"` that of any method."""
+    """A value function, for PPO, SAO, or any method with `advantage="gae"`."""
 
     gamma: Share = 1.0
+    """γ of GAE"""
     lam: Share = 0.95
     """λ of GAE"""
     lam_alpha: Positive | None = None
-    """λ by length instead, 1 − 1/(α l); this is α"""
+    """α of a λ that depends on the length l instead: λ = 1 − 1/(α l)"""
     lam_critic: Share | None = None
     """λ of the critic's targets; None: that of the advantages"""
     whiten: bool = True
     """shift and scale the advantages to mean 0 and std 1"""
     value_clip: Positive | None = 0.2
-    """in units of the reward"""
+    """clip range of V, in units of the reward"""
     critic_learning_rate: Positive = 1e-3
     critic_updates: Count | None = None
     """the critic's steps per step of the policy; None: 1"""
     critic_warmup: Annotated[int, Field(ge=0)] = 0
-    """first rollouts, in which only the critic learns"""
+    """rollouts at the start in which only the critic learns"""
     critic_frozen: tuple[str, ...] | None = None
     """weights of the critic that stay fixed, by parts of their names"""
 
@@ -172,7 +174,7 @@ class Measuring:
 
 @checked
 class Machine:
-    """The machine, and the precision of its numbers."""
+    """The device, and the precision of its numbers."""
 
     device: str = field(default_factory=lambda: os.environ.get("REFIMPL_DEVICE", "cpu"))
     """cuda for a GPU; default: the value of REFIMPL_DEVICE"""
@@ -196,8 +198,8 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
         """True if the sampler's log-probs differ too much from π_old's to replace them.
 
         In bfloat16, decoding and teacher forcing round differently, by more than GSPO's
-        clip range. With top_k or top_p the remaining tokens get more probability than
-        under the policy: π_old / μ ≤ 1 is the policy's probability of all of them.
+        clip range. With top_k or top_p the sampler renormalises: π_old / μ ≤ 1 is the
+        probability that the policy gives to all remaining tokens together.
         """
         rounded = self.rollout_dtype not in (None, self.dtype)
         if rounded or self.dtype == "bfloat16" or self.router_noise > 0:
@@ -249,11 +251,11 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
         if self.trust_sampler and self.replay == "R2":
             raise UserError(
                 "with two policies (trust_sampler, or a method that needs it) there "
-                "is no pass of π_old whose experts replay='R2' could replay: take "
+                "is no pass of π_old whose experts replay='R2' could replay: use "
                 "replay='R3'"
             )
         if self.longest < self.max_new_tokens:
             raise UserError(
                 f"max_length {self.max_length} must be at least max_new_tokens "
-                f"{self.max_new_tokens}, which no response is longer than"
+                f"{self.max_new_tokens}, the length of the longest possible response"
             )

@@ -55,7 +55,7 @@ class SamplerGap(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A function f(gap, bound) → factor, (B, T) or (B, 1), and its bound's type."""
+    """A function f(gap, bound) → factor, (B, T) or (B, 1), and the bound's type."""
 
     factor: Callable[[SamplerGap, Any], Tensor]
     bound: Any = BAND
@@ -143,11 +143,11 @@ def check(rules: Mapping) -> dict[str, Any]:
         low, high = pair(bound)
         if RULES[name].bound is BAND and not (low <= 1 <= high and low < high):
             raise UserError(
-                f"{name} must have its bounds about 1, which w is where sampler and "
-                f"policy agree: as 2, or (0.5, 5); got {bound}"
+                f"{name} must have bounds around 1, the w where sampler and policy "
+                f"agree, such as 2 or (0.5, 5); got {bound}"
             )
     if len(several := sorted(WEIGHING & given.keys())) > 1:
-        raise UserError(f"{' and '.join(several)} each multiply by w: take one of them")
+        raise UserError(f"{' and '.join(several)} each multiply by w: use one of them")
     return given
 
 

@@ -5,7 +5,7 @@
 `TopEntropy` and `ClipCov` are corrections, `KLCov` and `AdaptiveEntropy` loss terms.
 The first three compare the tokens of a whole mini-batch, by numbers of the rollout:
 entropies, log π_old and advantages. So the size of a micro-batch changes nothing, and
-they are exact at the first update. Engines take the current policy's numbers.
+the numbers are exact at the first update. Engines take the current policy's.
 """
 
 from dataclasses import dataclass, field
@@ -53,7 +53,7 @@ def covariance(mini: Batch) -> Float[Tensor, "B T"]:
     """C = (Â − mean Â)(log π − mean log π), means over tokens with a loss; 0 elsewhere.
 
     A step lowers the entropy by about the mean of C (2505.22617). C is large for a
-    likely good token, and as large for a rare bad one.
+    likely good token, and just as large for a rare bad one.
     """
     mask, given = mini.mask.bool(), (mini.advantages, mini.old_logp)
     a, logp = (torch.where(mask, x - x[mask].mean(), 0.0) for x in given)
@@ -61,7 +61,7 @@ def covariance(mini: Batch) -> Float[Tensor, "B T"]:
 
 
 def largest(x: Tensor, share: float, mini: Batch) -> Bool[Tensor, "B T"]:
-    """True at the largest numbers: of a share of the tokens, and at least of one."""
+    """Mark the largest numbers: this share of the tokens, and at least one."""
     top = x.flatten().topk(max(int(share * mini.mask.sum()), 1)).indices
     return torch.zeros_like(x).flatten().scatter(0, top, 1.0).view_as(x).bool()
 
@@ -70,7 +70,7 @@ def largest(x: Tensor, share: float, mini: Batch) -> Bool[Tensor, "B T"]:
 class ClipCov(Keeps):
     """Drop a few tokens, drawn among those with `low` < C < `high` (2505.22617).
 
-    verl and SkyRL (`clip_cov`) do not draw a token that a clip stops already.
+    verl and SkyRL (`clip_cov`) never draw a token that the clip already stops.
     """
 
     share: float = 2e-4
@@ -107,7 +107,7 @@ class KLCov:
 
     def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
         far = log_ratio(reading.logp, part.old_logp, part.mask).abs()
-        # Where the sampler's log-probs stand for π_old, rounding is no distance.
+        # If the sampler's log-probs stand for π_old, they differ from ours by rounding.
         far = far.where(far > 1e-4, 0.0)
         return self.beta * (far * part.of_whole(self.chosen) * weight).sum(), {}
 
@@ -116,8 +116,8 @@ class KLCov:
 class AdaptiveEntropy:
     """− c Σ weight · H, with a c that grows by `step` while H ≤ `target`, else shrinks.
 
-    Skywork-OR1 (2505.22312), with TRL's defaults. c, and the H that must be ≤ `target`
-    for the bonus to act, are those of the update before. A run begins with c = 0.
+    Skywork-OR1 (2505.22312), with TRL's defaults. c is that of the update before, and
+    the bonus acts only if H was ≤ `target` then. A run begins with c = 0.
     """
 
     target: float = 0.2
@@ -134,15 +134,15 @@ class AdaptiveEntropy:
         return bonus, {"entropy_coefficient": weight.new_tensor(applied)}
 
     def end_update(self) -> None:
-        """Move c, once all micro-batches of an update were seen."""
+        """Adjust c after the last micro-batch of an update."""
         self.last, self.now = float(self.now), 0.0
         move = self.step if self.last <= self.target else -self.step
         self.c = min(max(self.c + move, 0.0), self.most)
 
     def state_dict(self) -> dict[str, float]:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         return {"c": self.c, "last": self.last}
 
     def load_state_dict(self, saved: dict[str, float]) -> None:
-        """Go on from a checkpoint."""
+        """Restore the state from a checkpoint."""
         self.c, self.last = saved["c"], saved["last"]

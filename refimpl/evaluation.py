@@ -40,11 +40,11 @@ def scores(
     seed: Seed = 0,
     **sampling,
 ) -> Float[Tensor, "problems k"]:
-    """The task's reward for `samples` answers to each held-out problem; float64, CPU.
+    """Score `samples` answers to each held-out problem by the task's reward.
 
-    `sampling` are keywords of `sample`: a run passes its temperature, top_p, top_k,
-    max_new_tokens and max_turns. `seed` decides problems and answers: the first batch
-    is sampled with it, each other batch (`AT_ONCE`) with a seed of its own.
+    Returns float64 on the CPU. `sampling` are keywords of `sample`: a run passes its
+    temperature, top_p, top_k, max_new_tokens and max_turns. `seed` decides problems and
+    answers: the first batch (`AT_ONCE`) uses it, each other batch one of its own.
 
     Raises `UserError` on bad input, and if the task's rows or rewards are invalid.
     """

@@ -71,7 +71,7 @@ class History:
         measured = [a for a in self["accuracy"] if not math.isnan(a)]
         if not measured:
             raise UserError(
-                f"no accuracy was measured in {len(self)} rollouts: it is every "
+                f"no accuracy was measured in {len(self)} rollouts: that happens every "
                 "`eval_every` rollouts, and at the end of a run"
             )
         return measured[-1]
@@ -179,7 +179,10 @@ def joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
     for part in parts:
         if twice := row.keys() & part.keys():
             name = min(twice)
-            raise UserError(f"log_metric: the history has a column {name!r} already")
+            raise UserError(
+                f"log_metric: the history has a column {name!r} already; use another "
+                "name"
+            )
         row |= part
     return row
 
@@ -196,7 +199,7 @@ def mean_over(x: Tensor, mask: Tensor) -> float:
 def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float | None:
     """Return 1 − Var(R − V)/Var R over response tokens; None if all R are equal.
 
-    1 is a critic that knows every return R, 0 one that knows as much as their mean.
+    1: the critic predicts every return R; 0: it predicts no better than their mean.
     """
     v, r = (x[mask.bool()].double() for x in (values, returns))
     if (r == r[0]).all():

@@ -67,8 +67,8 @@ def progress_bar(run: Run) -> Iterator[Callable[[Run, int], None]]:
 def check_staleness(run: Run, step: int) -> None:
     """Raise `StalenessError` if K > 1 and every |ratio − 1| is rounding noise.
 
-    Also if all responses were cut off and filtered out. Tested after the fifth rollout
-    and after the last.
+    Also if all responses were cut off and filtered out. The test runs after the fifth
+    rollout and after the last.
     """
     if step + 1 not in (5, run.config.rollouts):
         return
@@ -79,7 +79,7 @@ def check_staleness(run: Run, step: int) -> None:
         raise StalenessError(
             f"every response of {len(run.history)} rollouts was cut off at "
             f"max_new_tokens = {run.config.max_new_tokens}, and overlong_filtering "
-            "leaves those out: nothing was trained on. Raise max_new_tokens, or switch "
+            "leaves those out: nothing was learned. Raise max_new_tokens, or switch "
             "the filter off"
         )
     if step < run.config.critic_warmup:  # the policy has not moved yet

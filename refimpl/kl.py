@@ -1,4 +1,4 @@
-"""Estimators of KL(π_θ ‖ π_ref), and the two places where a KL can stand.
+"""Estimators of KL(π_θ ‖ π_ref), for a KL in the reward or in the loss.
 
 With d = log π_θ − log π_ref on a token sampled from π_θ (Schulman, "Approximating KL
 divergence", 2020):
@@ -51,9 +51,9 @@ def k3(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
 
 
 def k3_plus(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
-    """k3's value with k2's gradient, so that on-policy it descends KL(π_θ ‖ π_ref).
+    """verl's `k3+`: k3's value with k2's gradient (on-policy, that of KL(π_θ ‖ π_ref)).
 
-    verl's `k3+`.
+    In nats.
     """
     d = logp - ref_logp  # where that is infinite, k3's value has no gradient either
     with_gradient = d.masked_fill(d.isinf(), 0.0) ** 2 / 2
@@ -104,9 +104,10 @@ def token_rewards(
 ) -> Float[Tensor, "B T"]:
     """r_t = 1[t = last] · paid − penalty_t, detached; all 0 for an empty row.
 
-    In the RLHF form of PPO (openai/lm-human-preferences), which has the KL in the
-    reward, `penalty` is β (log π_old − log π_ref), with β in reward units per nat. It
-    is constant over the updates of one rollout. The mask may have holes.
+    `paid` is each response's reward. In the RLHF form of PPO
+    (openai/lm-human-preferences), with the KL in the reward, `penalty` is
+    β (log π_old − log π_ref), with β in reward units per nat. It is constant over the
+    updates of one rollout. The mask may have holes.
     """
     response = mask.bool()
     left = response.int().flip(-1).cumsum(-1).flip(-1)  # response tokens from here on

@@ -76,7 +76,7 @@ def values(
         logits = critic(rollout.ids, use_cache=False).logits
     if logits.shape[-1] != 1:
         raise UserError(
-            f"critic must give one number per token, as make_critic's does; "
+            f"critic must give one number per token, like one of make_critic; "
             f"{type(critic).__name__} gives {logits.shape[-1]}"
         )
     outputs = at_least_float32(logits[:, :, 0])
@@ -116,6 +116,6 @@ def check_sampling(model: PreTrainedModel) -> None:
     if not gap < allowed:
         raise UserError(
             f"{kind} gives a sampled token other log-probs with a cache than without "
-            f"one (they differ by {gap:.2g} nats): its state is no key-value cache, "
-            "or it does not take left-padded prompts"
+            f"one (they differ by {gap:.2g} nats): its state is not a key-value cache, "
+            "or it does not accept left-padded prompts"
         )

@@ -225,7 +225,7 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
 
 
 def with_targets(run: Run, scored: Scored, estimate: Tensor) -> tuple:
-    """Return the advantages, whitened, what a critic is to learn, and what it knows.
+    """Return the final advantages, the critic's targets and its explained variance.
 
     The targets come before whitening, because a critic predicts raw returns. With
     `lam_critic` = 1 they are the returns, however wrong V is.
@@ -337,8 +337,8 @@ def update(run: Run, mini: Batch, meter: Meter) -> None:
 def critic_update(run: Run, mini: Batch) -> None:
     """Make one more step of the critic alone.
 
-    The optimiser skips weights without a gradient, and so does its memory: the policy
-    stays as it is.
+    The optimiser skips weights without a gradient, so the policy and its moments stay
+    as they are.
     """
     rows = mini.informative_rows(keep_all=True)
     for part, _ in mini.micro_batches(mini.mask, rows, run.config.micro_batch_size):

@@ -8,8 +8,8 @@ others to `train`:
     term(part, reading, weight)        → (added loss, metrics)
     correction(part, reading, inputs)  → corrected inputs of the loss
 
-`part` is a micro-batch, `reading` the result of the policy's pass over it, and `weight`
-(B, T) the normaliser's, computed on the whole mini-batch and cut to the part.
+`part` is a micro-batch, and `reading` the result of the policy's pass over it. `weight`
+(B, T) comes from the normaliser: computed on the mini-batch, then cut to the part.
 """
 
 from collections.abc import Callable, Mapping
@@ -94,7 +94,7 @@ class LoadBalance:
 
     def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
         routers, mask = reading.routers, part.rollout.mask
-        # Unlike the other terms it is no sum over tokens, so `weight` cannot scale it.
+        # Unlike the other terms it is not a sum over tokens: `weight` cannot scale it.
         share, tokens = part.mask.sum() / part.token_count, mask.sum()
         change = (routers.expert_change * mask).sum() / tokens
         shift = (routers.gamma.detach() * mask).sum() / tokens
@@ -146,7 +146,7 @@ class SamplerMismatch:
 
 @dataclass(frozen=True)
 class RouterShift:
-    """Multiply the ratio by RSPO's γ, before or after the clip.
+    """Multiply the ratio by RSPO's γ (2510.23027), before or after the clip.
 
     `detach` makes γ a constant. `one_ratio`: the loss has one ratio per response.
     """

@@ -91,7 +91,7 @@ def check_pair(model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
     if len(tokenizer) > size:
         raise UserError(
             f"the tokenizer has {len(tokenizer)} tokens, the model only {size}: "
-            "load both from the same place, or model.resize_token_embeddings(...)"
+            "load both from the same place, or call model.resize_token_embeddings(...)"
         )
     if tokenizer.eos_token_id is None:
         raise UserError(
@@ -101,7 +101,7 @@ def check_pair(model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def vocabulary(model: Model) -> int:
-    """Return the vocabulary's size. Raises `UserError` if it is no language model."""
+    """Return the vocabulary's size. Raises `UserError` if `model` has none."""
     if getattr(model, "get_output_embeddings", bool)() in (None, False):
         raise UserError(
             "model must be a causal language model of transformers, got "
@@ -116,8 +116,8 @@ def make_critic(policy: Model, fixed: Collection[str] = ()) -> PreTrainedModel:
 
     With a head of zeros the first advantages are returns instead of noise. All weights
     of the critic are trained, even those that are frozen in the policy, except those
-    whose name contains an entry of `fixed`, as "self_attn". Raises `UserError` if no
-    name does, or `transformers` has no token-classification model of this kind.
+    whose name contains an entry of `fixed` (such as "attn"). Raises `UserError` if no
+    name does, or if `transformers` has no token-classification model of this kind.
     """
     if hasattr(policy, "merge_and_unload"):  # peft's: the critic has no LoRA
         policy = copy.deepcopy(policy).merge_and_unload()
@@ -129,7 +129,7 @@ def make_critic(policy: Model, fixed: Collection[str] = ()) -> PreTrainedModel:
     except ValueError as error:
         raise UserError(
             f"no critic can be made from {type(policy).__name__}: transformers has no "
-            "token-classification model of this kind; take a method without a critic, "
+            "token-classification model of this kind; use a method without a critic, "
             "or another model"
         ) from error
     critic.base_model.load_state_dict(policy.base_model.state_dict())
@@ -262,7 +262,7 @@ def pick_device(name: str | torch.device) -> torch.device:
         torch.zeros(1, device=device).item()  # fails on "meta"
     except Exception as error:  # each kind of device raises its own kind
         raise UserError(
-            f"torch cannot use device {name!r} here; take 'cpu', or see 'Using a GPU' "
+            f"torch cannot use device {name!r} here; use 'cpu', or see 'Using a GPU' "
             f"in notebooks/guide/machines.md ({one_line(error, 90)})"
         ) from error
     return device

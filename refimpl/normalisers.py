@@ -12,10 +12,10 @@ B counts all rows, including empty ones. A response whose mask is all 0 adds 0 a
 not increase the weight of the others (the papers' 1/G; TRL does the same, verl leaves
 such a response out).
 
-**Gradient accumulation.** Compute the weight of the whole mini-batch, then slice it as
-any other tensor. The losses of the micro-batches then sum to that of the mini-batch,
-wherever it is cut. A mean of means would instead weigh tokens by the size of the
-micro-batch that they happen to be in.
+**Gradient accumulation.** Compute the weight of the whole mini-batch, then slice it
+like any other tensor. The losses of the micro-batches then sum to that of the
+mini-batch, wherever it is cut. A mean of means would instead weigh tokens by the size
+of the micro-batch that they happen to be in.
 
 **Your own normaliser** is a function f(mask), with further arguments `group` or
 `max_length` if it needs them, for `Algorithm(normaliser=f)`. `called(trl=…, verl=…)`
@@ -60,11 +60,11 @@ def token_mean(mask: Mask) -> Float[Tensor, "B T"]:
 
 @called(trl="dapo")
 def group_token_mean(mask: Mask, group: Int[Tensor, " B"]) -> Float[Tensor, "B T"]:
-    """1 / Σ_{j in group} |o_j|, a group counting by its number of responses."""
+    """1 / Σ_{j in group} |o_j|, times the group's share of the responses."""
     mask = _float_mask(mask)
     if group.shape != mask.shape[:1]:
         raise UserError(
-            f"group must have a number per response, ({len(mask)},), got {shown(group)}"
+            f"group must have one id per response, ({len(mask)},), got {shown(group)}"
         )
     same = (group[:, None] == group[None, :]).to(mask.dtype)
     share = same.sum(-1, keepdim=True) / len(mask)  # of the B responses
@@ -120,7 +120,7 @@ def weigher(normaliser: Callable, max_length: float | None = None) -> Callable:
 
 
 def apply(normaliser: Callable, mask: Mask, group=None, max_length=None) -> Tensor:
-    """Call `normaliser` once, with those of the arguments that it takes."""
+    """Call `normaliser` once, with the arguments that it takes."""
     return weigher(normaliser, max_length)(mask, group)
 
 

@@ -99,7 +99,7 @@ class Run:
     loss_terms: list[Term]
     value: Value | None  # the critic's loss
     records_routing: bool  # the model is a mixture of experts with a router we can read
-    zero_advantage_rows_matter: bool  # rows with Â = 0 have a gradient, as by a KL
+    zero_advantage_rows_matter: bool  # rows with Â = 0 have a gradient, as with a KL
     handed_in: list[str]  # names of objects, which a resumed run must be given again
     progress: bool  # show a bar, and samples as they come
     # The state of the run
@@ -192,8 +192,8 @@ def prepare(
     estimator = NAMED.get(config.advantage, method.advantages)
     if getattr(estimator, "by_component", False) and not hasattr(reward, "components"):
         raise UserError(
-            f"the advantages of {estimator.__name__} need a reward with components, as "
-            "refimpl.pretrained.rewards.Sum"
+            f"the advantages of {estimator.__name__} need a reward with components, "
+            "such as refimpl.pretrained.rewards.Sum"
         )
     # The policy, as a copy: the caller's model keeps its weights.
     if (model is None) != (tokenizer is None):
@@ -215,7 +215,8 @@ def prepare(
         records_routing = bool(names or is_moe(model)) and can_be_recorded(model, names)
     if records_routing and hasattr(task, "observe"):
         raise UserError(
-            "a task with `observe` needs a dense model: routing is recorded"
+            "a task with `observe` needs a dense model: routing cannot be recorded "
+            "where the task inserts tokens"
         )
     # The objects that the settings ask for, and those that were handed in.
     critic = value = None
@@ -284,16 +285,16 @@ def with_critic(method: Algorithm, config: TrainConfig) -> Algorithm:
 
 
 def fresh(term: Term) -> Term:
-    """Copy a term that remembers something, so that every run begins anew."""
+    """Copy a term that has a state, so that every run begins with a new one."""
     return copy.copy(term) if hasattr(term, "state_dict") else term
 
 
 def sampler_for(
     model: Model, config: TrainConfig, records: bool, wrap: Callable | None = None
 ) -> Policy:
-    """Make the sampler: the policy itself, or one that differs as an engine's does.
+    """Make the sampler: the policy itself, or one that differs from it as engines do.
 
-    `wrap`, if given, returns another one to use in its place.
+    `wrap`, if given, maps it to the sampler to use instead.
     """
     rounds = config.rollout_dtype == "int8"  # only weights; activations keep `dtype`
     dtype = config.dtype if rounds else config.rollout_dtype or config.dtype
@@ -309,7 +310,7 @@ def sampler_for(
         sampler = wrap(sampler)
         if not isinstance(sampler, Policy):
             raise UserError(
-                f"sampler must return a sampler of refimpl.samplers, got {sampler!r}"
+                f"sampler must return a refimpl.sampling.Policy, got {sampler!r}"
             )
         sampler.sync()
     return sampler
@@ -321,7 +322,7 @@ def averaging(config: TrainConfig, method: Algorithm) -> Callable:
 
 
 def corrections_for(config: TrainConfig, one_ratio: bool) -> list[Correction]:
-    """Make the corrections of ratio or weight that the settings ask for."""
+    """Make the corrections of ratios or weights that the settings ask for."""
     made: list[Correction] = []
     if config.corrections:
         made.append(SamplerMismatch(config.corrections, config.trust_sampler))
@@ -333,7 +334,7 @@ def corrections_for(config: TrainConfig, one_ratio: bool) -> list[Correction]:
 def loss_terms_for(
     config: TrainConfig, records_routing: bool, value: Value | None
 ) -> list[Term]:
-    """Make the loss terms that the settings, routers and a critic ask for."""
+    """Make the loss terms that the settings, routers or a critic call for."""
     terms: list[Term] = []
     if records_routing:
         terms.append(LoadBalance())
@@ -371,9 +372,9 @@ def optimizer_for(
 
 
 def check_task(task, reward: Callable | None, config: TrainConfig) -> list[str]:
-    """Draw a few rows, and return their prompts.
+    """Draw a few rows of the task, and return their prompts.
 
-    Raises `UserError` if the task, or a reward in place of its own, cannot use them.
+    Raises `UserError` if the task or the reward (None: the task's own) is invalid.
     """
     # Ask for as many as a rollout will: a task may have a fixed set of problems.
     rows = rows_of(task, "sample", config.prompts_per_rollout)
@@ -418,7 +419,7 @@ def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict
 NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
     "advantage": (
         lambda c, m: c.advantage == "gae" or not m.critic,
-        "a method that has no critic",
+        "a critic-free method",
     ),
     "gamma lam": (  # a user's own estimator may use them
         lambda c, m: m.critic or m.advantages not in CRITIC_FREE.values(),
@@ -438,7 +439,7 @@ NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
     "kl_in": (lambda c, m: c.beta > 0, "beta > 0"),
     "kl_estimator": (lambda c, m: c.beta > 0 and c.kl_in == "loss", "a KL in the loss"),
 }
-"""Settings without effect by themselves: a test of when they act, what they need."""
+"""Settings that need others: a test of whether they act, and what they need."""
 
 
 def check_sizes(config: TrainConfig, method: Algorithm) -> None:
@@ -462,17 +463,19 @@ def check_sizes(config: TrainConfig, method: Algorithm) -> None:
 def check_ratio(config: TrainConfig, method: Algorithm, has_ratio: bool) -> None:
     """Raise `UserError` if a ratio is corrected twice, or there is none to correct.
 
-    Also if gdpo, which combines reward components, meets a change of the whole reward.
+    Also if a setting changes the whole reward, but gdpo compares its components.
     """
     weighing = WEIGHING & config.corrections.keys()
     if weighing and config.trust_sampler and has_ratio:
         raise UserError(
             f"{weighing.pop()} multiplies by π_θ/μ, and so does {method.name}, whose "
-            "ratio is against the sampler: take a rule that only drops, as token_reject"
+            "ratio is against the sampler: use a rule that only drops, for example "
+            "token_reject"
         )
     if config.advantage == "gdpo" and (config.overlong_share or config.kl_in != "loss"):
         raise UserError(
-            "gdpo cannot be combined with overlong_share or a KL in the reward"
+            "gdpo cannot be combined with overlong_share or a KL in the reward: it "
+            "compares the reward's components, which these do not change"
         )
     if config.router_shift and not has_ratio:
         raise UserError(

@@ -1,4 +1,4 @@
-"""Try everything that a user hands in once, before the first rollout.
+"""Try out everything that a user hands in, before the first rollout.
 
 Without this, a `log_probs` with a wrong sign, a shift by one token or a forgotten
 temperature trains to the end of a run on meaningless ratios; and a function whose
@@ -30,9 +30,9 @@ LARGEST_GAP = {"bfloat16": 0.05, "float32": 0.005, "float64": 0.005}
 
 
 def rehearse(run: "Run", prompts: list[str]) -> None:
-    """Raise `UserError` on a function with other arguments, or another result.
+    """Raise `UserError` if a function takes other arguments or returns something else.
 
-    `prompts` get two short responses each; the reward is not asked about them.
+    Each of `prompts` gets two short responses, which are not rewarded.
     """
     check_call("log_probs", run.log_probs, "model", "rollout", "temperature")
     for correct in run.corrections:
@@ -119,8 +119,8 @@ def check_reader(run: "Run", rollout: Rollout) -> None:
     run.model.zero_grad()
     if not moved:
         raise UserError(
-            "log_probs must return logp with its gradient, not detached, and that of "
-            "the model it is given"
+            "log_probs must return logp with its gradient, not detached, and from the "
+            "model that it is given"
         )
 
 

@@ -74,7 +74,7 @@ def score(
 
 MESSAGES = (
     ". Each completion is a list of messages, because the function reads one as "
-    "completion[0]['content']; its attribute conversational = False means texts"
+    "completion[0]['content']; set its attribute conversational = False to get texts"
 )
 
 
@@ -82,9 +82,9 @@ def paid_by(reward: Callable, prompts: Collection, completions: Collection, colu
     """Call a reward with texts, or with messages if it reads those.
 
     A function written for TRL's conversational data reads `completion[0]["content"]`.
-    A text has no such item, so the function's TypeError tells it apart, and it is
-    called again. Its attribute `conversational` then stays True, which its author may
-    also set, for a function that catches the error itself.
+    On a text that raises a TypeError. The function is then called again with messages,
+    and its attribute `conversational` is set to True. An author whose function catches
+    the error itself may set it instead.
     """
 
     def call(prompts: list, completions: list) -> Any:
@@ -143,7 +143,7 @@ trainer_state: a `State`; only in training.
 
 
 def ignored(name: str, value: Any) -> None:
-    """Stand for log_metric or log_extra where nothing records them."""
+    """Replace log_metric or log_extra where nothing records them."""
 
 
 def name_of(reward: Callable) -> str:
@@ -177,7 +177,7 @@ def number(value: Any, component: str | None) -> float:
 
 
 def check_rows(reward: Callable, rows: list[dict], offered: Collection[str]) -> None:
-    """Let a reward and each of its components refuse rows before the run starts.
+    """Check that a reward and each of its components accept rows, before a run starts.
 
     Raises `UserError` if one cannot be called with the columns of the rows, and with
     those of the arguments `offered` that it takes. Calls their `check_rows(rows)`, if

@@ -172,7 +172,7 @@ class Batch:
     `rollout.experts` are those that π_old visited. `old_values` and `targets` belong to
     a critic, in reward units. `token_count` (by `mask`) and `response_count` are those
     of the whole mini-batch of which this is a part; `whole` is that mini-batch, with
-    our rows in it.
+    the indices of these rows in it.
     """
 
     rollout: Rollout

@@ -1,9 +1,9 @@
 """Samplers that differ from the policy as an inference engine does.
 
-    Rounded(Delayed(Policy(model), rollouts=2), "int8")
+    Rounded(Delayed(Policy(model), rollouts=2))
 
-Each samples with its own `model`, in the precision `dtype`. `sync` gives it the weights
-of the policy, before the first rollout and after the updates of each.
+Each samples with its own `model`, in the precision `dtype`. `sync` updates it from the
+policy, before the first rollout and after the updates of each rollout.
 """
 
 import torch
@@ -25,7 +25,10 @@ class CopiedSampler(Policy):
 
 
 class Delayed(CopiedSampler):
-    """A sampler with the policy's weights of `rollouts` rollouts ago, or the first."""
+    """A sampler with the policy's weights of `rollouts` rollouts ago.
+
+    Until there are so many, it has the weights at the start of the run.
+    """
 
     def __init__(self, policy: Policy, rollouts: int):
         super().__init__(policy)

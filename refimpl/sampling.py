@@ -1,7 +1,7 @@
 """Sampling: responses are drawn token by token, with a key-value cache.
 
-A task may answer what the policy writes, as a tool does (`Environment`): its tokens are
-inserted, and are holes in the mask.
+A task may answer what the policy writes, as a tool does (`Environment`). Its tokens are
+inserted into the response, and are holes in the mask.
 
 `logprobs.log_probs` computes the same log-probs in one pass, and the two must agree.
 Both divide the logits by the temperature, so that π_old is the policy that sampled.
@@ -59,7 +59,7 @@ class Sampling(NamedTuple):
 def log_distribution(
     logits: Float[Tensor, "... V"], sampling: Sampling
 ) -> Float[Tensor, "... V"]:
-    """Log-probs, nats, of the distribution to draw from; −∞ for removed tokens.
+    """Return log-probs, nats, of the distribution to draw from; −∞ for removed tokens.
 
     Applied in this order, as in transformers, each to the result of the one before:
 
@@ -106,10 +106,10 @@ def sample(
     are then those of the restricted distribution: `log_probs`, which reads the policy,
     gives lower log-probs.
 
-    `observe` is that of a task which answers the policy (see `refimpl.tasks`). What it
-    inserts counts to `max_new_tokens`, but has mask, log-prob and entropy 0. A response
-    ends with turn `max_turns` even if the environment would answer: such a response is
-    `truncated`, as one that reaches `max_new_tokens`.
+    `observe` is the function of a task that answers the policy (see `refimpl.tasks`).
+    What it inserts counts towards `max_new_tokens`, but has mask, log-prob and entropy
+    0. A response ends with turn `max_turns` even if the environment would answer: such
+    a response is `truncated`, like one that reaches `max_new_tokens`.
 
     Raises `UserError` if a prompt is empty, or a prompt and `max_new_tokens` together
     are longer than the model allows. Temperature 0 is not allowed, because a log-prob
@@ -210,15 +210,15 @@ class Environment:
     """The other writer of a response: it answers turns with tokens of its own.
 
     `observe` is f(text of the turn so far) → an observation, or None. The tokens of an
-    observation wait in a queue, and each replaces one that was drawn. So all rows go on
-    in lockstep, and the cache reads inserted tokens as any others.
+    observation wait in a queue, and each replaces one that was drawn. So all rows stay
+    in lockstep, and the cache reads inserted tokens like any others.
     """
 
     def __init__(self, observe: Callable, tokenizer, max_turns: int | None = None):
         self.observe, self.tokenizer, self.max_turns = observe, tokenizer, max_turns
         self.queue: dict[int, list[int]] = defaultdict(list)  # by row
         self.said: dict[int, list[int]] = defaultdict(list)  # in this turn
-        self.turns: Counter[int] = Counter()  # that were answered
+        self.turns: Counter[int] = Counter()  # answered so far
 
     def exchange(
         self, row: Int[Tensor, " b"], token: Int[Tensor, "b 1"], end: Bool[Tensor, " b"]
@@ -226,7 +226,7 @@ class Environment:
         """Insert queued tokens in place of drawn ones, and answer turns that are over.
 
         Returns whether each row's token is the policy's own, and whether the row ends:
-        `end` says so of the drawn tokens, and `max_turns` ends a row with a turn.
+        at a drawn token that `end` marks, or with turn `max_turns`.
         """
         forced = [self.queue[i].pop(0) if self.queue[i] else -1 for i in row.tolist()]
         inserted = torch.tensor(forced, device=token.device)[:, None]
@@ -271,7 +271,7 @@ def draw_token(
     """Draw one token per row, token v with probability `prob[:, v]`.
 
     Takes the argmax of p / Exp(1), as `torch.multinomial` does. That function also
-    checks the sum of each row, for which a GPU has to wait. A token of probability 0 is
+    checks the sum of each row, which makes a GPU wait. A token of probability 0 is
     never drawn.
     """
     clocks = torch.empty_like(prob).exponential_(generator=generator)
@@ -324,10 +324,10 @@ def encode(
     if tokenizer.eos_token.isdigit():
         raise UserError(
             f"the tokenizer's eos_token is {tokenizer.eos_token!r}: every answer would "
-            "end at its first such digit"
+            "end at its first such digit; set another eos_token"
         )
     if not (prompts := list(prompts)):
-        raise UserError("prompts must be at least one text, got none")
+        raise UserError("prompts must hold at least one text, got none")
     rows, bos = tokenizer(prompts)["input_ids"], tokenizer.bos_token_id
     if bos is not None and tokenizer("")["input_ids"][:1] == [bos]:
         rows = [row[1:] if row[:2] == [bos, bos] else row for row in rows]
@@ -335,14 +335,14 @@ def encode(
         if not row:
             raise UserError(
                 f"the tokenizer makes no token of the prompt {prompt!r}: a response "
-                "needs something to follow"
+                "needs something to follow; give a prompt that is not empty"
             )
         strange = []
         if tokenizer.unk_token_id in row and tokenizer.unk_token not in prompt:
             strange = [c for c in dict.fromkeys(prompt) if unknown(tokenizer, c)]
-        if strange:  # else the unknown token is the tokenizer's own, as a BOS
+        if strange:  # else the tokenizer adds the unknown token itself, as a BOS
             raise UserError(
-                f"the tokenizer does not know {', '.join(map(repr, strange))} of the "
+                f"the tokenizer does not know {', '.join(map(repr, strange))} in the "
                 f"prompt {prompt!r}: the model would read an unknown token there"
             )
         end = len(row) > 1 and row[-1] == tokenizer.eos_token_id
@@ -444,7 +444,7 @@ class Policy:
     past: list[Float[Tensor, " P"]] = field(default_factory=list)
 
     def sync(self) -> None:
-        """Take over the policy's weights. Does nothing here: they are shared."""
+        """Copy the policy's weights. Does nothing here: they are shared."""
 
     def respond(
         self,

@@ -47,7 +47,7 @@ from refimpl.validation import (
 
 @checked
 class WarmStart:
-    """Settings of the warm start; together they name the policy."""
+    """Settings of the warm start; together they identify the policy."""
 
     preset: Preset = "tiny"
     world: HabitWorld = Arithmetic()
@@ -114,7 +114,7 @@ def _batches(
     """Yield (ids, labels), right-padded; only responses have labels, including EOS.
 
     A completion may be a list of turns. After each the environment answers (`observe`),
-    and its tokens have no label: a policy that learns them would not need the tool.
+    and its tokens have no label: a policy that learned them would not need the tool.
     """
     pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
     for first in range(0, len(rows), size):
@@ -124,7 +124,7 @@ def _batches(
             texts, read, learnt = [row["prompt"]], list[int](), list[int]()
             for turn in [turns] if isinstance(turns, str) else turns:
                 texts += [turn, (observe and observe(turn)) or ""]
-            for place, text in enumerate(texts):  # each second one is the policy's
+            for place, text in enumerate(texts):  # every second one is the policy's
                 tokens = tokenizer(text)["input_ids"]
                 read += tokens
                 learnt += tokens if place % 2 else [-100] * len(tokens)
@@ -160,7 +160,7 @@ def own_code(world: HabitWorld) -> list[str]:
 
     Two worlds with the same fields may draw different problems or show different
     habits, so their code is part of a policy's name. Functions that a method calls are
-    not part of it. After a change there, pass `fresh=True`.
+    not part of the name: after a change there, pass `fresh=True`.
     """
     sources = []
     for kind in type(world).__mro__:
@@ -181,7 +181,7 @@ def own_code(world: HabitWorld) -> list[str]:
 def shipped(settings: WarmStart) -> Path | None:
     """Return the policy's folder in package or clone; None if it is not shipped.
 
-    None, too, with `REFIMPL_OWN_STARTS=1`. The record of a user's world names its class
+    Also None with `REFIMPL_OWN_STARTS=1`. The record of a user's world names its class
     as "module.Class".
     """
     if os.environ.get("REFIMPL_OWN_STARTS", "0") not in ("", "0"):
@@ -258,8 +258,8 @@ def _read(folder: Path) -> tuple[PreTrainedModel, list[float]]:
         raise UserError(
             f"the policy in {folder} is damaged, or transformers "
             f"{transformers.__version__} does not read it ({one_line(error, 200)}). "
-            "In the cache, remove that folder; else install refimpl again with its "
-            "version of transformers, or train your own with REFIMPL_OWN_STARTS=1"
+            "If it is in the cache, remove that folder; else install refimpl again, "
+            "with its transformers, or train your own (REFIMPL_OWN_STARTS=1)"
         ) from error
 
 

@@ -7,7 +7,7 @@ so ω = 0 is GRPO's (`std`) or Dr. GRPO's. They are handed to a method:
     method = replace(ALGORITHMS["grpo"], advantages=rl.turns.gigpo)
     rl.train(method, task=rl.tasks.Calculator(), config=rl.TrainConfig(gamma=0.95))
 
-`seen` computes what they look at from a rollout: the state before each turn, and its
+`seen` computes what they need from a rollout: the state before each turn, and its
 score by the task's own `progress`.
 """
 
@@ -39,7 +39,7 @@ def gigpo(scored: Scored, omega: float = 1.0, std: bool = True) -> Float[Tensor,
 
     `std`: both are divided by their group's std. The authors' defaults are ω = 1 and
     γ = 0.95. With one reward at the end, no turn of an answer that failed has A^S > 0:
-    its first turn may be right, and is blamed with the rest.
+    a first turn that is right is blamed with the rest.
     """
     relative = group_relative if std else group_centred
     states, to_go = needed(scored, "states"), returns(scored)
@@ -65,13 +65,13 @@ def state_differences(
     A change of score is shared by its turn and, with weights γ, those before it: the
     sum of c is Φ at the end minus Φ at the start, so that staying in a good state earns
     nothing. γ = 0 gives c = d. The shares are those of a proposal to prime-rl (#3282);
-    centring them beside A^E is ours.
+    centring c and adding it to A^E is ours.
     """
     relative = group_relative if std else group_centred
     scores, turns = needed(scored, "state_scores"), turn_index(needed(scored, "mask"))
     d = scores.diff(dim=-1)
     k = torch.arange(d.shape[1], device=d.device)
-    # shares[j, k]: of turn j in the change of score that turn k made.
+    # shares[j, k]: turn j's share of the change of score that turn k made.
     apart = (k - k[:, None]).clamp(min=0)
     shares = (torch.full_like(d[:1, :1], scored.gamma) ** apart).triu()
     shares = shares / shares.sum(0)
@@ -104,7 +104,7 @@ def by_token(scored: Scored, estimate: Float[Tensor, "B n"]) -> Float[Tensor, "B
     return estimate.gather(1, turns.clamp(min=0)) * (turns >= 0)
 
 
-# What a task that answers lets an estimator see
+# What an estimator reads from a rollout with turns
 
 
 def seen(task: Any, tokenizer, rollout: Rollout) -> dict[str, Tensor]:

@@ -42,7 +42,7 @@ STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
 
 class UserError(ValueError):
-    """The user's input is invalid; the message is one sentence that says how."""
+    """The user's input is invalid; the message is one sentence that says why."""
 
 
 @typing.dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -57,8 +57,8 @@ def checked(cls: type[T]) -> type[T]:
 def guarded(function: F, finite: bool = True) -> F:
     """Make `function` raise `UserError` on the first invalid argument.
 
-    A letter in the shapes of tensors is the same size throughout a call. With `finite`,
-    tensors must hold finite numbers, except outside a `mask`.
+    A letter in the shapes of tensors means the same size throughout a call. With
+    `finite`, tensors must hold finite numbers, except outside a `mask`.
     """
     signature = inspect.signature(function)
     owner = function.__qualname__.removesuffix(".__init__")
@@ -113,7 +113,7 @@ def checker(name: str, annotation: Any) -> Callable[..., Any]:
         }
         if tensors and isinstance(value, Tensor):
             shapes = [f"{n} {tuple(x.shape)}" for n, x in tensors.items()]
-            message += f", beside {', '.join(shapes)}"
+            message += f", next to {', '.join(shapes)}"
         raise UserError(message)
 
     return check
@@ -180,14 +180,15 @@ def from_text(name: str, annotation: Any, text: str) -> Any:
         return adapter.validate_strings(text)
     with contextlib.suppress(ValidationError):
         return adapter.validate_json(f"[{text}]")
-    raise UserError(sentence(name, annotation, text))
+    hint = "; put each text in double quotes" * ("each text" in expected(annotation))
+    raise UserError(sentence(name, annotation, text) + hint)
 
 
 def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Raise `UserError`, with the nearest name, if one of `given` is unknown."""
     known, own = list(known), ""
     if "hyperparameters" in known:
-        own = ". A loss's own go into hyperparameters={'epsilon': 0.2}"
+        own = ". Those of a loss go into hyperparameters={'epsilon': 0.2}"
     for name in given:
         if name not in known:
             raise UserError(
@@ -218,7 +219,7 @@ SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 def sentence(name: str, annotation: Any, value: Any) -> str:
     """Write a message such as 'epochs must be a whole number ≥ 1, got 0'."""
     several = name == "reward" and isinstance(value, list | tuple)
-    one = "; refimpl.pretrained.rewards.Sum({'name': function, …}) makes one of several"
+    one = "; refimpl.pretrained.rewards.Sum({'name': function, …}) joins several"
     return f"{name} must be {expected(annotation)}, got {shown(value)}" + one * several
 
 
@@ -235,7 +236,8 @@ def expected(annotation: Any) -> str:
     if origin is typing.Literal:
         return " or ".join(map(repr, inner))
     if origin is tuple:
-        return f"{len(inner)} values, each {expected(inner[0])}"
+        count = "any number of" if inner[-1] is ... else len(inner)
+        return f"{count} values, each {expected(inner[0])}"
     if origin is Collection and inner[0] is not Any:
         return f"a list, each {expected(inner[0])}"
     cls = origin or annotation

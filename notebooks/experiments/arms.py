@@ -1,6 +1,6 @@
 """The arms of the experiments: methods with their settings, by name.
 
-Besides the course's algorithms there are gates that nobody published. Each takes one
+In addition to the course's algorithms there are gates of our own. Each takes one
 property away from a method, or adds one, to find out which property has the effect.
 """
 
@@ -19,7 +19,7 @@ from refimpl.validation import UserError, nearest
 
 
 def _soft(r, tau: float):
-    """SAPO's gate over its ratio, sech²(τ(r − 1)/2): 1 at r = 1."""
+    """Compute SAPO's gate, sech²(τ(r − 1)/2), which is 1 at r = 1."""
     return 1 / torch.cosh((tau * (r - 1) / 2).clamp(-40, 40)) ** 2
 
 
@@ -27,7 +27,7 @@ def one_sided(tau: float, rising: bool = True, falling: bool = True) -> Callable
     """SAPO's sech² where a token moves on, 1 where it comes back (as in PPO's min).
 
     `rising`: good tokens whose ratio fell below 1 come back with full weight.
-    `falling`: so do bad tokens whose ratio rose above 1.
+    `falling`: bad tokens whose ratio rose above 1 do so, too.
     """
 
     def gate(r, advantages):
@@ -51,7 +51,7 @@ def two_sided_clip(epsilon: float = 0.2) -> Callable:
 def half_open(tau: float) -> Callable:
     """SAPO's sech² for a random half of the tokens, 1 for the others.
 
-    It lets as many tokens through as `one_sided`, but others than those that come back.
+    It lets as many tokens through as `one_sided`, whether they come back or not.
     The random bit is taken from the lower digits of the ratio, so that a repeated run
     is the same.
     """
@@ -93,8 +93,8 @@ class OneSidedIfShared:
     """`one_sided`, but only for tokens that good and bad responses share.
 
     Those are the tokens with which a good and a bad response of a group both begin
-    (`drift.shared`). A ratio does not show this. So the gate also serves as the run's
-    `log_probs`, and remembers the rollout that was read last. Before that it is SAPO's.
+    (`drift.shared`). Ratios do not show this, so the gate also serves as the run's
+    `log_probs`, and remembers the last rollout. Before the first it is SAPO's gate.
     """
 
     def __init__(self, tau: float):
@@ -147,7 +147,7 @@ def check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
 
 
 def corrected(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of `TrainConfig`, with the rules among them put into `corrections`."""
+    """Put the rules among settings of `TrainConfig` into `corrections`."""
     rules = {name: x for name, x in settings.items() if name in corrections.RULES}
     rest = {name: x for name, x in settings.items() if name not in rules}
     return rest | {"corrections": rules} if rules else rest
@@ -166,14 +166,14 @@ class Arm:
     pace: str = ""
 
     def build(self) -> tuple[Algorithm, dict]:
-        """The method, and its settings of `TrainConfig`."""
+        """Return the method, and its settings of `TrainConfig`."""
         settings = corrected(dict(self.training))
         if self.algorithm not in GATES:
             settings["hyperparameters"] = dict(self.hyperparameters)
         return self.method()[0], settings
 
     def method(self) -> tuple[Algorithm, Callable]:
-        """The method, and the function that computes its log-probs."""
+        """Return the method, and the function that computes its log-probs."""
         if self.algorithm not in GATES:
             return get(self.algorithm), logprobs.log_probs
         gate = GATES[self.algorithm](**dict(self.hyperparameters))
@@ -186,7 +186,7 @@ def _sapo(pos: float, neg: float) -> Arm:
 
 
 def _dppo(delta: float) -> Arm:
-    """DPPO-TV, which drops tokens that moved on by more (with δ = 1, none)."""
+    """DPPO-TV, which drops tokens that moved on by more than δ (none if δ = 1)."""
     return Arm("dppo_tv", (("delta_low", delta), ("delta_high", delta)))
 
 

@@ -1,8 +1,8 @@
 """A hash of the numbers that a method gives on fixed inputs, which names its formula.
 
 The numbers are advantages, then a loss and ∂loss/∂log π for log-ratios of several
-sizes, in float64. Code may be moved, renamed and rewritten without a change of the
-hash. A formula that gives another number has another one.
+sizes, in float64. Code may be moved, renamed and rewritten without changing the hash.
+A formula that gives other numbers has another hash.
 """
 
 import hashlib
@@ -24,8 +24,8 @@ from refimpl.options import with_critic
 SIZES = (8e-4, 0.08, 0.8, 3.0)
 """The largest |log r| in nats: for GSPO's 3e-4, 0.03, token clips, CISPO's cap."""
 BEYOND = 25.0
-"""More than `LOG_RATIO_LIMIT`. (It is not much less, since `half_open` draws from
-decimals of r that float64 does not have for large r.)"""
+"""More than `LOG_RATIO_LIMIT`, but not by much: `half_open` draws from decimals of r,
+which float64 does not have for large r."""
 LONGEST = 8
 """The divisor of `normalisers.constant`, in tokens."""
 
@@ -37,7 +37,7 @@ class Inputs(NamedTuple):
     z: Tensor
     """log-ratios of size 1"""
     rewards: Tensor
-    """each reward stands at its response's last token"""
+    """each at the last token of its response"""
     values: Tensor
     gamma: Tensor
     """a router shift"""
@@ -46,7 +46,7 @@ class Inputs(NamedTuple):
 
 
 def _inputs() -> Inputs:
-    """The inputs, by arithmetic that is exact on every processor. No z is 0."""
+    """Make the inputs by arithmetic that is exact on every processor. No z is 0."""
     length = torch.tensor([6, 3, 1, 5, 2, 4, 6, 2])
     earned = torch.tensor([1.0, 0.0, 0.3, 0.7, 1.0, 0.0, 0.0, 0.0]).double()
     column, n = torch.arange(6), torch.arange(48).view(8, 6)
@@ -66,7 +66,7 @@ INPUTS = _inputs()
 
 
 def behaviour(algorithm: Algorithm, config: TrainConfig, given: Inputs = INPUTS) -> str:
-    """16 hex digits of all `answers` of an algorithm with the settings of `config`."""
+    """Hash the `answers` of an algorithm with these settings, as 16 hex digits."""
     every = [
         [rounded(x) for x in answer.flatten().tolist()]
         for answer in answers(algorithm, config, given)
@@ -80,7 +80,7 @@ def rounded(x: float) -> float:
 
 
 def answers(algorithm: Algorithm, config: TrainConfig, given: Inputs) -> list[Tensor]:
-    """Advantages, then losses and their gradients, for log-ratios of several sizes.
+    """Compute advantages, then losses with gradients, for log-ratios of several sizes.
 
     With a critic, its targets, loss and gradient come second. The last loss has
     advantages that differ from token to token.
@@ -98,7 +98,7 @@ def answers(algorithm: Algorithm, config: TrainConfig, given: Inputs) -> list[Te
 
 
 def _advantages(algorithm, config, given: Inputs) -> tuple[Tensor, Tensor | None]:
-    """Advantages as the trainer computes them, and targets if there is a critic."""
+    """Compute advantages as the trainer does, and targets if there is a critic."""
     values = given.values if algorithm.critic else None
     estimator = NAMED.get(config.advantage, algorithm.advantages)
     lam = config.lam
@@ -135,7 +135,7 @@ def _critic(config, given: Inputs, targets: Tensor) -> list[Tensor]:
 def _policy(
     algorithm, config, given: Inputs, advantages: Tensor, log_ratio: Tensor
 ) -> list[Tensor]:
-    """The loss and ∂loss/∂log π, (B, T)."""
+    """Compute the loss and ∂loss/∂log π, (B, T)."""
     mask, logp = given.mask, given.logp.clone().requires_grad_()
     old_logp, another = given.logp - log_ratio, given.logp + given.z.flip(0)
     normaliser = NORMALISERS.get(config.normaliser, algorithm.normaliser)

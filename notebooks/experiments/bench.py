@@ -1,6 +1,6 @@
 """`python -m experiments bench`: speed and accuracy on this machine, as text and JSON.
 
-Each method is trained in its own process, so that peak memory can be told apart.
+Each method is trained in a separate process, so that its peak memory can be measured.
 """
 
 import itertools
@@ -53,7 +53,7 @@ COLUMNS = (
 )
 """The columns of the table: figures that every method has."""
 NEEDED = "mm$|linear|attention|softmax|multinomial|exponential|adamw"
-"""Operators that nobody can avoid: products, attention, drawing a token, the step."""
+"""Operators that no implementation avoids: products, attention, drawing, the step."""
 
 
 class World(NamedTuple):
@@ -67,7 +67,7 @@ class World(NamedTuple):
 
 
 def world(name: str) -> World:
-    """The toy, or the pretrained model of chapter 13 on its task.
+    """Load the toy, or the pretrained model of chapter 13 with its task.
 
     Both are sampled from as in the chapters.
     """
@@ -91,7 +91,10 @@ def bench(
     """Measure speed, memory and accuracy of every method.
 
     Args:
-        model: smollm2 takes hours: name some algorithms, and fewer seeds.
+        seeds: runs per method.
+        out: JSON file for all figures.
+        algorithms: methods to measure.
+        model: smollm2 takes hours; name few algorithms and few seeds.
     """
     if not algorithms:
         raise UserError("--algorithms names none: name at least one, or leave it out")
@@ -133,10 +136,10 @@ def sampler(
     group_size: int,
     max_new_tokens: int,
 ) -> dict:
-    """Tokens per second of `refimpl.sample` and of `model.generate`, EOS included.
+    """Measure tokens per second of `refimpl.sample` and `model.generate`, EOS included.
 
-    They take turns: if the machine slows down, it slows down both. On a CPU also the
-    share of `generate`'s time that the operators `NEEDED` take.
+    They take turns, so that a machine that slows down slows both. On a CPU, also
+    measure the share of `generate`'s time that the operators `NEEDED` take.
     """
     encoded = tokenizer(
         [p for p in prompts for _ in range(group_size)],
@@ -180,14 +183,14 @@ def sampler(
 
 
 def seconds(work: Callable) -> float:
-    """The seconds of one call."""
+    """Return the seconds that one call takes."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def share_needed(work: Callable, needed: str = NEEDED) -> float:
-    """Share of the time in operators that nobody can avoid, those that match `needed`.
+    """Return the share of time in unavoidable operators, those that match `needed`.
 
     1 / share bounds any speed-up (Amdahl's law).
     """
@@ -227,19 +230,19 @@ def training(name: str, of: str, seeds: int) -> dict:
 
 
 def _tokens(run: History) -> float:
-    """Number of sampled tokens, including groups that dynamic sampling discarded."""
+    """Count the sampled tokens, including groups that dynamic sampling discarded."""
     counts = itertools.pairwise([0.0, *run["num_samples"]])
     lengths = run["completions/mean_length"]
     return sum((b - a) * n for (a, b), n in zip(counts, lengths))
 
 
 def _or_none(number: float) -> float | None:
-    """None for infinity (fewer than half of the runs arrived), which JSON lacks."""
+    """Return None for infinity (under half of the runs arrived), which JSON lacks."""
     return number if math.isfinite(number) else None
 
 
 def table(figures: Mapping) -> str:
-    """The methods' figures in Markdown. A missing one is shown as –."""
+    """Format the methods' figures in Markdown; – stands for a missing one."""
     names = [name for name in ALGORITHMS if f"{name}: {COLUMNS[0]}" in figures]
     rows = [["", *COLUMNS], ["---"] * (1 + len(COLUMNS))]
     for name in names:
@@ -249,7 +252,7 @@ def table(figures: Mapping) -> str:
 
 
 def _cell(x: float | None) -> str:
-    """Three digits, or every digit of a large number."""
+    """Format a number with three digits, a large one with all of them."""
     return "–" if x is None else f"{x:,.0f}" if x >= 1000 else f"{x:.3g}"
 
 
@@ -261,7 +264,7 @@ def show(figures: dict) -> dict:
 
 
 def peak_memory() -> int | None:
-    """The largest resident size of this process so far, MiB (None without /proc)."""
+    """Return this process's largest resident size so far, MiB (None without /proc)."""
     try:  # getrusage would report the parent's peak if that was larger
         status = Path("/proc/self/status").read_text()
     except OSError:

@@ -50,13 +50,13 @@ def _pair(
     scale: str = "difference",
     **cell: Any,
 ) -> Contrast:
-    """An arm against another in one cell."""
+    """Contrast an arm with another in one cell."""
     one, other = (_cell(arm, updates, rate, **cell) for arm in arms)
     return Contrast(outcome, one, other, scale)
 
 
 def _sweeps(arms: Sequence[str], updates: int, **where: Any) -> tuple[Cell, ...]:
-    """Every rate of these arms; see `sweep`."""
+    """Return the cells of these arms at every rate; see `sweep`."""
     return tuple(c for arm in arms for c in sweep(arm, updates, **where).values())
 
 
@@ -76,7 +76,7 @@ def _requires(
 
 
 def _reached(goal: str, *cells: Cell) -> Premise:
-    """Require that half of the runs get there; else the time to it is meaningless."""
+    """Require that half of the runs reach a goal; else the time to it means nothing."""
 
     def premise(table: pd.DataFrame) -> str:
         runs = pd.concat([of_cell(table, cell) for cell in cells])
@@ -107,8 +107,8 @@ GRPO_FALLS = _both(
         "GRPO does not collapse, it earns {:.2f}", "reward", MOVED, high=0.5 - 1e-12
     ),
 )
-"""Replay is claimed to prevent that GRPO collapses: a reward below 0.5. This was
-declared after the runs, which every one of GRPO's survived."""
+"""Replay is claimed to keep GRPO from collapsing, to a reward below 0.5. This was
+declared after the runs, in none of which GRPO collapsed."""
 SIXTY_FOUR = Cell("GRPO", 2e-4, 4, answers=True)
 ROOM_TO_RISE = _requires(
     "pass@64 is {:.2f} before RL and has no room to rise",
@@ -129,17 +129,17 @@ WIDE = ("GMPO", "GRPO (0.67, 1.49)")
 
 
 def _against_grpo(outcome: str, rate: float) -> Contrast:
-    """GSPO at its published clip against GRPO with K = 4, as a quotient."""
+    """Contrast GSPO at its published clip with GRPO, with K = 4, as a quotient."""
     return _pair(outcome, ("GSPO 3e-4", "GRPO"), 4, rate, "log2")
 
 
 def _rates(arm: str) -> tuple[Cell, ...]:
-    """An arm with K = 4 at the claims' learning rate, its half and its double."""
+    """Return an arm's cells with K = 4, at learning rates an octave apart."""
     return tuple(_cell(arm, 4, rate) for rate in (2e-4, 4e-4, 8e-4))
 
 
 def _trusting(arm: str, sampler: str = "bfloat16") -> Contrast:
-    """The cost of using the log-probs of such a sampler as those of π_old."""
+    """Contrast taking such a sampler's log-probs as π_old's with recomputing them."""
     recomputed = _cell(arm, 16, rollout_dtype=sampler)
     trusted = _cell(arm, 16, rollout_dtype=sampler, trust_sampler=True)
     return Contrast("reward", trusted, recomputed)
@@ -152,13 +152,13 @@ def _grpo_loses(table: pd.DataFrame) -> str:
 
 
 def _replaying(**sampler: Any) -> Contrast:
-    """The KL between such a sampler and the trainer, with and without its routing."""
+    """Contrast the KL between such a sampler and the trainer with and without R3."""
     r3, plain = _on_moe("GRPO + R3", **sampler), _on_moe("GRPO", **sampler)
     return Contrast("sampling_kl", r3, plain, "log2")
 
 
 def _threshold(delta: float) -> Cell:
-    """DPPO-TV with one update per rollout and a sampler that is three of them late.
+    """Return DPPO-TV with one update per rollout and a sampler three rollouts late.
 
     prime-rl's test had up to three steps of staleness. The rate is from stored runs of
     GRPO alone: at 4e-4 it learns without breaking, and the careful habit's share rises
@@ -168,12 +168,12 @@ def _threshold(delta: float) -> Cell:
 
 
 def _rare(arm: str) -> Cell:
-    """The world in which the careful habit is rare, and the upper bound limits it."""
+    """Return a cell of the world with a rare careful habit, which the clip limits."""
     return _cell(arm, 16, world="rare")
 
 
 MASKED = 0.01
-"""The share of tokens from which on a mask or a clip is said to act. prime-rl#3244
+"""The least share of tokens at which a mask or clip counts as acting. prime-rl#3244
 reports about 0.02."""
 CLIP_ACTS = _requires(
     "ε_high 0.20 clips {:.1%} of the tokens", "clipped", _rare("DAPO 0.20"), low=MASKED
@@ -533,7 +533,7 @@ LATE, DELAYS = ("GRPO", "GSPO 3e-4", "CISPO 5", "SAPO 1.0"), (0, 1, 2, 4, 8)
 
 
 def behind(arm: str, delay: int, cap: float | None) -> Cell:
-    """A cell whose sampler is late by `delay` rollouts, with K = 4.
+    """Return a cell whose sampler is late by `delay` rollouts, with K = 4.
 
     `cap` truncates the sampler's importance weights, which are 1 without a delay.
     """
@@ -631,4 +631,4 @@ STUDIES = {
         seeds=1,
     ),
 }
-"""Runs that chapters show, and that belong to no claim alone."""
+"""Runs that chapters show and that belong to no single claim."""

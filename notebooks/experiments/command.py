@@ -29,16 +29,17 @@ def evidence(
     seed: int = 0,
     out: Path = DATA / "evidence",
 ) -> int:
-    """Make the runs that the papers' claims need, and judge the claims by them.
+    """Make the runs that the papers' claims need, and judge the claims.
 
     Args:
         action: plan prints which runs are missing and how long they take; run makes
             them; ledger computes all verdicts from the rows; check compares the stored
-            ledger with the rows; repeat makes some stored runs again, drawn by chance.
-        count: how many runs to repeat.
-        seed: the seed of that draw.
-        claims: numbers of claims, or names of studies; none: all of them.
-        out: OUT.runs.csv, OUT.rows.csv.gz and OUT.ledger.csv.
+            ledger with the rows; repeat makes some stored runs again, chosen at random.
+        claims: numbers of claims, or names of studies; all of them unless given.
+        workers: runs at the same time, each in its own process.
+        count: number of runs to repeat.
+        seed: seed of the choice of runs to repeat.
+        out: path and name of the store: OUT.runs.csv, OUT.rows.csv.gz, OUT.ledger.csv.
     """
     if claims and action in ("ledger", "check"):
         raise UserError(f"evidence {action} is about all claims: leave off --claims")
@@ -54,7 +55,7 @@ def evidence(
         print(stored.repeat_some(out, claims, count, seed))
     else:
         wrong = stored.check(out)
-        print("\n".join(wrong) or "the ledger is what the rows give")
+        print("\n".join(wrong) or "the stored ledger agrees with the rows")
         return bool(wrong)
     return 0
 
@@ -69,7 +70,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command. Returns its status, 2 after a sentence on what can be mended."""
+    """Run a command. Returns its status: 2 after an error that the user can correct."""
     try:
         status = tyro.extras.subcommand_cli_from_dict(
             COMMANDS, prog="python -m experiments", args=arguments

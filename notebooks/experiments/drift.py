@@ -40,8 +40,8 @@ class Pace:
 
     `steps` are ‖Δθ‖ per rollout of the other run. lr ← lr · steps[t] / ‖Δθ_t‖ assumes
     that the ratio of both step lengths stays the same for one more rollout. The hook
-    has to follow `Drift`, which measures ‖Δθ‖. The rate stays if nothing moved, or if
-    the other run had ended.
+    must follow `Drift`, which measures ‖Δθ‖. The rate stays the same if nothing moved,
+    or if the other run had ended.
     """
 
     def __init__(self, steps: Sequence[float]):
@@ -64,8 +64,8 @@ def drift(run: Run, batch: Batch) -> dict[str, float | None]:
     drift/within        mean over responses of the variance of z within one, Var_i
     drift/within_small  share of responses with Var_i < 0.02 (SAPO's assumption A2)
     drift/good          mean z of the tokens with Â > 0; `drift/bad`: with Â < 0
-    drift/shared        mean z of tokens with Â < 0 with which a good response of the
-                        group begins as well: both change the same log-prob
+    drift/shared        mean z of tokens with Â < 0 that a good response of the group
+                        also begins with: both change the same log-prob
 
     The last three are None if there is no such token.
     """

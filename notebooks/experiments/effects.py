@@ -54,7 +54,7 @@ class Contrast(NamedTuple):
         return (self.arm, self.control)
 
     def pairs(self, table: pd.DataFrame) -> dict[int, list[float]]:
-        """The effect of each pair, by warm start."""
+        """Return the effect of each pair, by warm start."""
         a, b = (of_cell(table, cell)[self.outcome] for cell in self.cells)
         both = pd.concat([a.rename("a"), b.rename("b")], axis=1).dropna()
         if self.scale == "log2":
@@ -79,7 +79,7 @@ class Sum(NamedTuple):
         return tuple(cell for part in self.parts for cell in part.cells)
 
     def pairs(self, table: pd.DataFrame) -> dict[int, list[float]]:
-        """Sums of means over seeds, since the contrasts need not pair up."""
+        """Return sums of means over seeds, since the contrasts need not pair up."""
         means = [_means(part.pairs(table)) for part in self.parts]
         both = set.intersection(*map(set, means))
         weighted = list(zip(self.weights, means))
@@ -132,7 +132,7 @@ BROKEN = 0.5
 
 
 class Breaking(NamedTuple):
-    """Octaves by which `arm` survives a higher learning rate than `control` does.
+    """How many octaves higher a learning rate `arm` survives than `control` does.
 
     For each warm start, take the highest rate at which the mean over seeds of `reward`
     is BROKEN or more, and interpolate to the next rate on a straight line in log2 of
@@ -175,7 +175,7 @@ def sweep(
     optimizer: str = "adamw",
     rates: tuple[float, ...] = (),
 ) -> dict[float, Cell]:
-    """The cells of an arm at these rates, or at those of the central figure."""
+    """Return the cells of an arm at these rates, or at those of the central figure."""
     sgd = optimizer == "sgd"
     changed = (("optimizer", optimizer),) if sgd else ()
     rates = rates or (SGD_RATES if sgd else RATES[updates])
@@ -191,7 +191,7 @@ def breaking_rates(
     rates: tuple[float, ...] = (),
     along: str = "rate",
 ) -> dict[int, float]:
-    """Learning rate at which reward falls below BROKEN, per warm start; see `Breaking`.
+    """Return, by warm start, the rate at which an arm breaks; see `Breaking`.
 
     With `along`, the value of that column instead. Starts that were not tried at every
     rate are left out.
@@ -207,7 +207,7 @@ def breaking_rates(
 
 
 def _crossing(points: list[tuple[float, float]]) -> float:
-    """The rate above which reward stays below BROKEN."""
+    """Return the rate above which reward stays below BROKEN."""
     if points[-1][1] >= BROKEN:
         return points[-1][0]
     for (rate, reward), (above, worse) in reversed([*itertools.pairwise(points)]):
@@ -262,11 +262,11 @@ class Claim:
         return Verdict(self, made, word, missing or self.decides * (word == UNDECIDED))
 
     def own(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The runs from the starts of this claim."""
+        """Return the runs from the starts of this claim."""
         return table[table["start"].isin(self.starts)]
 
     def decide(self, made: Estimate, noise: float = 0.0, absent: bool = False) -> str:
-        """The verdict on an estimate.
+        """Return the verdict on an estimate.
 
         A size matters only if it also exceeds `noise`, the difference between two names
         of one algorithm in the claim's own cells.
@@ -284,9 +284,9 @@ VERDICTS = (
 def verdict(
     made: Estimate, smallest: float, sign: int = 1, absent: bool = False
 ) -> str:
-    """One of `VERDICTS`, from an effect's interval and the smallest size that matters.
+    """Judge an effect by its interval and the smallest size that matters.
 
-    `sign`: +1 if the effect is claimed to be positive.
+    `sign`: +1 if the effect is claimed to be positive. Returns one of `VERDICTS`.
     """
     if absent:
         return "premise absent"
@@ -312,7 +312,7 @@ class Verdict(NamedTuple):
 
 
 def of_cell(table: pd.DataFrame, cell: Cell) -> pd.DataFrame:
-    """The runs of a cell, by (start, weights, seed).
+    """Return the runs of a cell, by (start, weights, seed).
 
     Start 1 of two stores may be two policies, so a pair needs the same weights. Old
     runs whose weights are unknown ("lost") are paired only with each other.
@@ -329,7 +329,7 @@ def of_cell(table: pd.DataFrame, cell: Cell) -> pd.DataFrame:
 
 
 def _by_start(values: "pd.Series[float]") -> dict[int, list[float]]:
-    """A start's values in the order of its seeds."""
+    """Group values by start, each start's in the order of its seeds."""
     grouped = values.sort_index().groupby("start")
     return {start: one.to_list() for start, one in grouped}
 

@@ -1,9 +1,9 @@
 """Do a fifth of the tokens carry the training? 2506.01939, in the toy world.
 
 GRPO learns from all tokens, from the fifth with the highest entropy, from the other
-four fifths, or from a random fifth. `python -m experiments.entropy`, from the folder
-`notebooks`, makes the runs that the store `figures/data/entropy` does not hold yet, and
-prints what came of what was declared (`DECLARED`). No run preceded the declaration.
+four fifths, or from a random fifth. `python -m experiments.entropy`, called in
+`notebooks/`, makes the runs that the store `figures/data/entropy` does not hold yet,
+and prints the outcomes of what was declared before any run (`DECLARED`).
 """
 
 import torch
@@ -47,13 +47,13 @@ DECLARED = {
     ("top", "rest"): "at least 0.05: the other tokens carry less",
     ("top", "random"): "at least 0.05: it is the entropy, not the number of tokens",
 }
-"""Of each pair of arms, the difference in reward, as a mean over all rollouts.
+"""For each pair of arms, the difference in reward, as a mean over all rollouts.
 
 Paired by warm start (seed 100 · start), with Student's t over five starts, at each
 rate. A statement is *reproduced* where the whole interval lies above its number,
 *contradicted* where it lies below, and otherwise undecided.
 
-What came of it: a fifth is not enough (contradicted at 2e-4, undecided at 4e-4). The
+Outcome: a fifth is not enough (contradicted at 2e-4, undecided at 4e-4). The
 rest carries less at both rates, but whether by so much is undecided. A random fifth is
 as good as the top one (contradicted at both rates)."""
 
@@ -82,13 +82,13 @@ RUNS = Entropy()
 
 
 def rewards():
-    """The mean reward over a run's rollouts, by rate and start, a column per arm."""
+    """Return the runs' mean rewards, by rate and start, with a column per arm."""
     rows = RUNS.table("arm", "learning_rate", "start")
     return rows.pivot_table("reward", ["learning_rate", "start"], "arm")
 
 
 def outcomes() -> dict[tuple[float, str, str], Estimate]:
-    """The declared differences with their intervals, by rate and pair."""
+    """Return the declared differences with their intervals, by rate and pair."""
     return {
         (rate, one, other): estimate(
             {start: [x] for start, x in (own[one] - own[other]).droplevel(0).items()}
@@ -99,7 +99,7 @@ def outcomes() -> dict[tuple[float, str, str], Estimate]:
 
 
 def report() -> str:
-    """The outcomes, and the mean reward of each arm."""
+    """Format the outcomes, and the mean reward of each arm."""
     lines = [
         [rate, f"{one} − {other}", made.effect, made.low, made.high]
         for (rate, one, other), made in outcomes().items()

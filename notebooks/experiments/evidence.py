@@ -1,7 +1,7 @@
 """The runs of all claims and studies, and the ledger of verdicts that they give.
 
-The first runs are in the store NAME (see `store`), those of claims that were run later
-in NAME.CLAIM, and the ledger is in NAME.ledger.csv.
+The first runs are in the store NAME (see `store`), and those of claims that were run
+later in NAME.CLAIM. The ledger is NAME.ledger.csv.
 """
 
 import csv
@@ -49,7 +49,7 @@ LEDGER += ["verdict", "why"]
 
 
 def parts(out: str | Path) -> list[Path]:
-    """The stores of `out`: its own, and one per claim that was run later."""
+    """Return the stores of `out`: its own, and one per claim that was run later."""
     base = Path(out)
     files = base.parent.glob(f"{base.name}.*")
     found = ((file, end) for file in files for end in store.ENDS)
@@ -59,12 +59,12 @@ def parts(out: str | Path) -> list[Path]:
 
 
 def done(out: str | Path) -> set[str]:
-    """The keys of all stored runs."""
+    """Return the keys of all stored runs."""
     return set().union(*map(store.done, parts(out)))
 
 
 def read(out: str | Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The runs and rows of all parts together. Raises as `store.read` does."""
+    """Return the runs and rows of all parts together. Raises as `store.read` does."""
     found = [store.read(part) for part in parts(out) or [Path(out)]]
     runs, rows = zip(*found)
     return pd.concat(runs, ignore_index=True), pd.concat(rows, ignore_index=True)
@@ -72,7 +72,7 @@ def read(out: str | Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 @guarded
 def table(out: str | Path) -> pd.DataFrame:
-    """One line per stored run with its outcomes; see `outcomes`.
+    """Return one line per stored run with its outcomes; see `outcomes`.
 
     Runs of formulas that have changed are named in a warning and left out. Raises
     `UserError` if no run remains.
@@ -91,7 +91,7 @@ def table(out: str | Path) -> pd.DataFrame:
 
 
 def outdated(runs: pd.DataFrame) -> pd.Series:
-    """Mark the runs whose arm has another formula today (another `behaviour`)."""
+    """Mark the runs whose arm has a different formula today (another `behaviour`)."""
     cells = zip(runs["arm"], runs["changed"], runs["behaviour"])
     now = [
         formula(arm, tuple(changed.items())) if arm in ARMS else stored
@@ -110,10 +110,10 @@ def _by_arm(runs: pd.DataFrame) -> str:
 
 
 def wanted(names: Collection[str]) -> list[Wanted]:
-    """Every run that the named claims and studies need, once.
+    """Return every run that the named claims and studies need, once.
 
-    The order is seed by seed, then warm start by warm start. If it is stopped early,
-    there are a few runs of every cell rather than all runs of the first cells. Raises
+    The order is seed by seed, then warm start by warm start, so that after an early
+    stop there are a few runs of every cell, not all runs of the first cells. Raises
     `UserError` on unknown names.
     """
     check_known("claim", names, NAMES)
@@ -132,12 +132,12 @@ def wanted(names: Collection[str]) -> list[Wanted]:
 
 
 def keys(names: Collection[str]) -> set[str]:
-    """The keys of the runs that these need."""
+    """Return the keys of the runs that these claims and studies need."""
     return {RUNS.key(cell.job(*at)) for cell, *at in wanted(names)}
 
 
 def missing(done: Collection[str], names: Collection[str]) -> list[Wanted]:
-    """The wanted runs whose keys are not `done`."""
+    """Return the wanted runs whose keys are not in `done`."""
     every = wanted(names)
     return [(cell, *at) for cell, *at in every if RUNS.key(cell.job(*at)) not in done]
 
@@ -146,7 +146,7 @@ def missing(done: Collection[str], names: Collection[str]) -> list[Wanted]:
 def plan(
     out: str | Path, claims: Collection[str] = tuple(NAMES), workers: Count = 1
 ) -> str:
-    """A table of the missing runs by claim, and the hours they take with the workers.
+    """Format a table of missing runs by claim, and the hours that the workers need.
 
     If nothing is stored, all runs are missing.
     """
@@ -179,7 +179,7 @@ def run_all(
     """Make the runs that are missing. A stored run is never made again.
 
     Each claim has its own store, OUT.CLAIM, so that a commit adds only little. Raises
-    `UserError` on a start that does not lie in the clone.
+    `UserError` on a start that is not part of the clone.
     """
     wanted(claims)  # refuses unknown names before there is a file
     store.paths(out)  # and names that are folders
@@ -191,7 +191,7 @@ def run_all(
 
 
 def paced(out: str | Path, jobs: list[Wanted]) -> list[Job]:
-    """These runs as jobs, each with the steps that it follows (see `followed`)."""
+    """Make jobs of these runs, each with the steps that it follows (see `followed`)."""
     made = [cell.job(start, seed) for cell, start, seed in jobs]
     if any(ARMS[job["arm"]].pace for job in made):
         stored = read(out)
@@ -200,7 +200,7 @@ def paced(out: str | Path, jobs: list[Wanted]) -> list[Job]:
 
 
 def followed(runs: pd.DataFrame, rows: pd.DataFrame, job: Job) -> list[float]:
-    """‖Δθ‖ per rollout of the run that this one keeps pace with, or [] without one.
+    """Return ‖Δθ‖ per rollout of the run that this one keeps pace with, [] without one.
 
     Raises `UserError` if that run is not stored.
     """
@@ -221,7 +221,7 @@ def followed(runs: pd.DataFrame, rows: pd.DataFrame, job: Job) -> list[float]:
 
 @guarded
 def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows of a stored run, and those of the same run made here and now.
+    """Return the rows of a stored run, and those of the same run made here and now.
 
     The columns are those that the stored run measured, without `step_time`, and have
     six digits as in the store. They are equal on the processor and with the versions
@@ -245,8 +245,8 @@ def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     here = RUNS.weights(job)
     if pd.isna(line["weights"]):
         warnings.warn(
-            f"nobody knows from which weights the run {run_key!r} began: its warm "
-            "start is trained again here, and another processor trains another policy",
+            f"the weights from which the run {run_key!r} began were not recorded: its "
+            "warm start is trained again, which differs between processors",
             stacklevel=3,
         )
     elif line["weights"] != here:
@@ -267,10 +267,10 @@ def repeat_some(
 ) -> str:
     """Make `count` stored runs again. Returns a table of how far they are apart.
 
-    The runs are drawn by chance from those of `claims` (of all, if none is named) that
+    The runs are drawn at random from those of `claims` (of all, if none is named) that
     begin from weights in this clone. Raises `UserError` if there is no such run. A row
-    of the table holds the number of first rollouts with equal rewards, the largest gap,
-    and the mean of the last ten rewards of both.
+    of the table has the number of rollouts before the first different reward, the
+    largest gap, and the mean of the last ten rewards of both.
     """
     runs, _ = read(out)
     runs = runs[~outdated(runs)]
@@ -279,7 +279,7 @@ def repeat_some(
     known = [begins(x.world, x.start) == x.weights for x in runs.itertuples()]
     if not any(known):
         of = f" of {', '.join(claims)}" if claims else ""
-        raise UserError(f"no run{of} at {str(out)!r} begins from weights that lie here")
+        raise UserError(f"no run{of} at {str(out)!r} begins from weights of this clone")
     lines, drawn = [], runs[known].sample(min(count, sum(known)), random_state=seed)
     for line in drawn.itertuples():
         stored, again = (rows["reward"] for rows in repeat(out, line.run))
@@ -301,17 +301,17 @@ def expected(line: Any) -> str:
         return "equal in every digit"
     if line.updates * line.rate < 3e-3:
         return "ends within 0.05: other kernels round differently"
-    return "begins equal, and may part: at this rate rounding grows"
+    return "begins equal, but may diverge: at this rate rounding grows"
 
 
 # ledger and check
 
 
 def control(runs: pd.DataFrame) -> dict[str, Estimate]:
-    """R3 against R2 by outcome, with a sampler and trainer for which both are the same.
+    """Estimate R3 against R2 by outcome, where sampler and trainer are the same.
 
-    Any difference is noise. In the same world, at the same rate and K, an effect has to
-    exceed it.
+    There R3 and R2 are one method, so any difference is noise. In the same world, at
+    the same rate and K, an effect has to exceed it.
     """
     arms = [Cell(f"GRPO + {replay}", 6e-4, 16, "moe") for replay in ("R3", "R2")]
     compared = {}
@@ -326,7 +326,7 @@ def control(runs: pd.DataFrame) -> dict[str, Estimate]:
 
 
 def size_of_noise(claim: Claim, noise: dict[str, Estimate]) -> float:
-    """The far end of the A/A control's interval, or 0 if it does not apply.
+    """Return the far end of the A/A control's interval, or 0 if it does not apply.
 
     It applies to claims of the control's world, rate and K.
     """
@@ -338,7 +338,7 @@ def size_of_noise(claim: Claim, noise: dict[str, Estimate]) -> float:
 
 
 def _measured(effect: Effect) -> str:
-    """The key of an effect in `control`: its outcome and scale."""
+    """Return the key of an effect in `control`: its outcome and scale."""
     if isinstance(effect, Contrast):
         return f"{effect.outcome}, {effect.scale}"
     return "reward, difference" if isinstance(effect, Sum | Breaking) else ""
@@ -346,7 +346,7 @@ def _measured(effect: Effect) -> str:
 
 @guarded
 def ledger(out: str | Path) -> list[dict[str, Any]]:
-    """One line per claim, then their second outcomes, then the control.
+    """Compute one line per claim, then their second outcomes, then the control.
 
     A line has the effect, its interval, and p of no effect, also corrected for all
     claims by Holm and by Benjamini and Hochberg.
@@ -375,12 +375,12 @@ def ledger(out: str | Path) -> list[dict[str, Any]]:
 
 
 def known(value: Any) -> Any:
-    """The value, or None for NaN."""
+    """Return the value, or None for NaN."""
     return None if value != value else value
 
 
 def to_csv(lines: list[dict[str, Any]]) -> str:
-    """The ledger as CSV, numbers with four digits."""
+    """Format the ledger as CSV, numbers with four digits."""
     text = io.StringIO()
     writer = csv.DictWriter(text, LEDGER, lineterminator="\n")
     writer.writeheader()
@@ -391,7 +391,7 @@ def to_csv(lines: list[dict[str, Any]]) -> str:
 
 
 def shown(lines: list[dict[str, Any]]) -> str:
-    """The ledger as a readable table. The last line counts the claims."""
+    """Format the ledger as a readable table. The last line counts the claims."""
     head = [name for name in LEDGER if name not in ("p", "holm", "bh")]
     rows = [[line[name] for name in head] for line in lines]
     claims = sum(isinstance(line["claim"], int) for line in lines)
@@ -409,7 +409,7 @@ def write_ledger(out: str | Path) -> str:
 
 @guarded
 def check(out: str | Path) -> list[str]:
-    """One sentence per difference between the stored ledger and what the rows give.
+    """Return one sentence per difference of the stored ledger from what the rows give.
 
     Numbers may differ by a thousandth, since other processors add in another order.
     Raises `UserError` if there is no ledger.
@@ -418,7 +418,7 @@ def check(out: str | Path) -> list[str]:
     if not path.exists():
         raise UserError(
             f"there is no ledger {path}: `python -m experiments evidence ledger` "
-            "writes it"
+            "writes one"
         )
     texts = path.read_text(encoding="utf-8"), to_csv(ledger(out))
     stored, again = ([*csv.DictReader(io.StringIO(text))] for text in texts)

@@ -53,7 +53,7 @@ class Experiment:
     """Runs that are declared before they are made, and stored under one name."""
 
     name: str
-    """It is part of each run's key, and names the store."""
+    """Part of each run's key, and the name of the store."""
     columns: Sequence[str]
     """The columns of a stored row."""
 
@@ -63,23 +63,23 @@ class Experiment:
         return store.DATA / self.name.replace(" ", "_")
 
     def jobs(self) -> Iterable[Job]:
-        """All runs, in the order in which they are made."""
+        """Return all runs, in the order in which they are made."""
         raise NotImplementedError
 
     def config(self, job: Job) -> TrainConfig:
-        """The settings of a run."""
+        """Return the settings of a run."""
         raise NotImplementedError
 
     def method(self, job: Job) -> Algorithm:
-        """The method whose formula is part of a run's name."""
+        """Return the method whose formula is part of a run's name."""
         return ALGORITHMS[job.get("method", "grpo")]
 
     def warm(self, job: Job) -> WarmStart:
-        """The warm start of a run."""
+        """Return the warm start of a run."""
         return WarmStart(seed=job["start"])
 
     def given(self, job: Job) -> dict[str, Any]:
-        """The arguments of `train` for a run."""
+        """Return the arguments of `train` for a run."""
         origin = self.warm(job)
         model, tokenizer, _ = warm_start(origin)
         named = {"algorithm": self.method(job), "config": self.config(job)}
@@ -90,32 +90,32 @@ class Experiment:
         return trained(**self.given(job))
 
     def weights(self, job: Job) -> str:
-        """The SHA-256 of the weights that a run begins from."""
+        """Return the SHA-256 of the weights that a run begins from."""
         return weights_digest(self.warm(job))
 
     def behaviour(self, job: Job) -> str:
-        """A hash of the numbers that the run's method gives."""
+        """Return a hash of the numbers that the run's method gives."""
         return behaviour(self.method(job), self.config(job))
 
     def facets(self, job: Job) -> dict[str, Any]:
-        """The part of a run's name that is not in its settings."""
+        """Return the part of a run's name that is not in its settings."""
         return {**job, "begins": self.weights(job)}
 
     def spec(self, job: Job) -> dict[str, Any]:
-        """A run's whole configuration as plain values, which names it."""
+        """Return a run's whole configuration as plain values, which name it."""
         named = {"experiment": self.name, **self.facets(job)}
         return named | asdict(self.config(job)) | {"behaviour": self.behaviour(job)}
 
     def key(self, job: Job) -> str:
-        """The name of a run in the store."""
+        """Return the name of a run in the store."""
         return store.key(self.spec(job))
 
     def check(self, job: Job) -> None:
         """Raise `UserError` unless everybody can begin a run from these weights."""
         if not shipped(self.warm(job)):
             raise UserError(
-                f"start {job['start']} of {job.get('world', 'sums')} does not lie in "
-                "this clone: nobody else has its weights, and its runs could not be "
+                f"start {job['start']} of {job.get('world', 'sums')} is not part of "
+                "this clone: nobody else has its weights, so its runs could not be "
                 "compared with others"
             )
 
@@ -150,13 +150,13 @@ class Experiment:
                 opened.add(self.spec(job), *result)
 
     def table(self, *names: str) -> pd.DataFrame:
-        """All stored rows, with these columns of their runs."""
+        """Return all stored rows, with these columns of their runs."""
         runs, rows = store.read(self.path)
         return rows.merge(runs[["run", *names]], on="run")
 
 
 def trained(algorithm: Algorithm | str, **given: Any) -> History:
-    """`train`, silent. A `StalenessError` is stored in `History.ended`, not raised."""
+    """Call `train` silently. A `StalenessError` is stored in `History.ended`."""
     with warnings.catch_warnings(action="ignore"):  # the store records `ended`
         try:
             return train(algorithm, progress=False, **given)

@@ -63,7 +63,7 @@ PAIRS = {
     "soft, τ = 8.8": ("one-sided 8.8", "SAPO 8.8"),
     "soft, τ = 1": ("one-sided 1.0", "SAPO 1.0"),
 }
-"""Pairs of gates: the one-sided one first."""
+"""Pairs of gates, with the one-sided gate first."""
 BETWEEN = {
     "a random gate of the same weight": "SAPO 8.8, coin of one side's weight",
     "the reversed gate": "mirrored 8.8",
@@ -86,20 +86,20 @@ def _breaking(
 
 
 def _area(pair: tuple[str, str], updates: int = 16) -> Sum:
-    """The mean difference over the rates."""
+    """Return the mean difference over the rates."""
     both = zip(*(_cells(arm, updates) for arm in pair))
     contrasts = tuple(Contrast("area", *cells) for cells in both)
     return Sum(contrasts, (1 / len(contrasts),) * len(contrasts))
 
 
 def _at_pace(pair: tuple[str, str]) -> tuple[str, str]:
-    """The pair at GRPO's pace. GRPO itself keeps its own."""
+    """Return the pair at GRPO's pace. GRPO itself keeps its own."""
     one, two = pair
     return AT_PACE.get(one, one), AT_PACE.get(two, two)
 
 
 def _asked_at_own(pair: str, updates: int = 16) -> dict[str, Effect]:
-    """The effects of a pair of gates at their own pace, by name."""
+    """Return the effects of a pair of gates at their own pace, by name."""
     own = PAIRS[pair]
     one, two = (_cells(arm, updates) for arm in own)
     return {
@@ -110,7 +110,7 @@ def _asked_at_own(pair: str, updates: int = 16) -> dict[str, Effect]:
 
 
 def _asked(pair: str) -> dict[str, Effect]:
-    """The effects of a pair at its own pace, per movement, and at GRPO's pace."""
+    """Return a pair's effects at its own pace, per movement, and at GRPO's pace."""
     own, paced = PAIRS[pair], _at_pace(PAIRS[pair])
     return _asked_at_own(pair) | {
         "octaves of ‖Δθ‖": _breaking(own, "step_early"),
@@ -120,7 +120,7 @@ def _asked(pair: str) -> dict[str, Effect]:
 
 
 def _claim(name: str, effect: Effect, starts: range = TEN) -> Claim:
-    """A claim whose `name` consists of its subject and its outcome."""
+    """Make a claim whose `name` consists of its subject and its outcome."""
     about, asked = name.split(": ")
     return Claim(
         name,

@@ -2,8 +2,8 @@
 
 Every run has 30 rollouts of 32 prompts × 8 responses and K updates each. Runs with the
 same world, warm start and seed meet the same problems, so arms are compared in pairs.
-They are sampled with the plain `Decoder`, since `pretrained.fast` draws other samples
-in bfloat16.
+They are sampled with the plain `Decoder`, since `pretrained.fast` draws different
+samples in bfloat16.
 """
 
 import functools
@@ -72,7 +72,7 @@ COLUMNS = (
 
 
 def settings(rate: float = 2e-4, updates: int = 16) -> TrainConfig:
-    """The common settings of these runs, at a learning rate and K updates per rollout.
+    """Return the common settings of these runs, at a learning rate and K per rollout.
 
     Raises `UserError` if there are no runs with this K.
     """
@@ -106,7 +106,7 @@ class Cell:
         settings(self.rate, self.updates)
 
     def job(self, start: int, seed: int) -> Job:
-        """A run of this cell as plain values."""
+        """Return a run of this cell as plain values."""
         return {
             "arm": self.arm,
             "world": self.world,
@@ -120,16 +120,16 @@ class Cell:
 
 
 def nested(start: int, j: int) -> int:
-    """Seed j of a start. No two of the new starts share problems or random numbers."""
+    """Return seed j of a start. New starts share no problems and no random numbers."""
     return j if start in OLD else 100 * start + j
 
 
 @functools.cache
 def begins(world: World, start: int) -> str | dict[str, Any]:
-    """The SHA-256 of a start's weights, if the package ships them.
+    """Return the SHA-256 of a start's weights, if the package ships them.
 
-    Otherwise the warm start's settings that are not at their default. Such a run is
-    named by the recipe alone, and its line records the weights that came of it.
+    Otherwise return the warm start's settings that are not at their default. Such a run
+    is named by the recipe alone, and its line records the resulting weights.
     """
     settings = WORLDS[world](seed=start)
     if shipped(settings):
@@ -140,7 +140,7 @@ def begins(world: World, start: int) -> str | dict[str, Any]:
 
 @functools.cache
 def formula(arm: str, changed: tuple[tuple[str, Any], ...] = ()) -> str:
-    """The `behaviour` of an arm with its own settings and these."""
+    """Return the `behaviour` of an arm with its own settings and these."""
     algorithm, chosen = ARMS[arm].build()
     return behaviour(algorithm, replace(BASE, **chosen | corrected(dict(changed))))
 
@@ -172,8 +172,8 @@ class Evidence(Experiment):
     def make(self, job):
         """Train, and measure the movement; for `answers` also pass@k and maj@k.
 
-        To choose the first learning rate at a pace, one rollout is made and thrown
-        away.
+        To choose the first learning rate at a pace, one rollout is made and
+        discarded.
         """
         given, pace = self.given(job), job.get("pace")
         given["algorithm"], given["log_probs"] = ARMS[job["arm"]].method()
@@ -199,7 +199,7 @@ RUNS = Evidence()
 
 
 def around(model, tokenizer, world: HabitWorld) -> dict[str, float]:
-    """pass@1, pass@8, pass@64 and maj@8 from 64 answers to each held-out problem.
+    """Measure pass@1, pass@8, pass@64 and maj@8 by 64 answers to each held-out problem.
 
     The answer is the text after the last `#`.
     """
@@ -216,10 +216,10 @@ def around(model, tokenizer, world: HabitWorld) -> dict[str, float]:
 
 
 def maj_at(scores: Tensor, answers: Sequence[Sequence[str]], k: int) -> float:
-    """maj@k: how often the most frequent answer among k samples is right.
+    """Compute maj@k: how often the most frequent of k answers is right.
 
-    `scores` (problems, n); `answers` holds the answers of all samples as text. A
-    problem's n samples make n // k lots of k, so none is counted twice and the mean
+    `scores` is (problems, n), and `answers` holds all answers as texts. A problem's n
+    samples make n // k lots of k, so none is counted twice and the mean
     over lots is unbiased. On a tie the first answer counts. (Wang et al. 2022,
     2203.11171, call it self-consistency.)
     """

@@ -6,7 +6,7 @@ store `figures/data/one_answer` does not hold yet, and prints the verdicts.
 All of this was fixed before the runs. Every rollout has 128 answers and 4 updates, and
 every arm has GLM-5's loss with SAO's bounds; only the advantage differs. The outcome is
 the mean held-out accuracy over a run (ten evaluations), which no run can censor. An arm
-is compared with `GROUP`, by warm start, each at the better of two learning rates, and a
+is compared with `GROUP`, by warm start, each at the better of two learning rates. A
 difference below 0.05 does not matter. We expect an arm with a fresh critic to be behind
 at first, when it is REINFORCE with the batch's mean, and make no forecast of the end.
 """
@@ -67,28 +67,28 @@ RUNS = OneAnswer()
 
 @functools.cache
 def outcomes() -> pd.DataFrame:
-    """Of each stored run: mean accuracy, accuracy and explained variance at the end."""
+    """Return each stored run's mean accuracy, final accuracy and explained variance."""
     by_run = RUNS.table("arm", "rate", "start").groupby(["run", "arm", "rate", "start"])
     found = by_run["accuracy"].agg(mean="mean", last="last")
     return found.assign(explained=by_run["explained_var"].last()).reset_index()
 
 
 def at_best(arm: str) -> pd.DataFrame:
-    """An arm's runs, by start, at the rate whose mean outcome is best."""
+    """Return an arm's runs, by start, at the rate whose mean outcome is best."""
     own = outcomes().query("arm == @arm")
     best = own.groupby("rate")["mean"].mean().idxmax()
     return own[own["rate"] == best].set_index("start").sort_index()
 
 
 def against_group(arm: str) -> tuple[Estimate, str]:
-    """The difference in mean accuracy from `GROUP`, and its verdict."""
+    """Return the difference in mean accuracy from `GROUP`, and its verdict."""
     apart = at_best(arm)["mean"] - at_best(GROUP)["mean"]
     made = estimate({int(start): [x] for start, x in apart.items()})
     return made, verdict(made, SMALLEST)
 
 
 def table() -> str:
-    """What the runs say, a line per arm."""
+    """Format the results, a line per arm."""
     lines = []
     for arm in ARMS:
         own = at_best(arm)

@@ -28,7 +28,7 @@ WHOLE = {
     "within_small": "drift/within_small",
     "sampling_kl": "sampling/kl",
 }
-"""Means over all rollouts, since little changes once a policy is good."""
+"""Means over all rollouts, since the last ones change little."""
 EARLY = {
     "masked": "clip_ratio/region_mean",
     "expert_change": "router/expert_change",
@@ -48,7 +48,7 @@ CELL = ["arm", "world", "updates", "rate", "changed", "answers"]
 
 
 def outcomes(runs: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """A table with one line per run: its cell, start, seed, and every outcome."""
+    """Make a table with one line per run: its cell, start, seed, and every outcome."""
     table = runs.set_index("run")
     changed = table["changed"].map(lambda c: tuple(sorted(dict(c).items())))
     weights = table["weights"].fillna("lost")
@@ -88,6 +88,6 @@ def _of_run(rows: dict[str, np.ndarray], rollouts: int) -> dict[str, float]:
 
 
 def _mean(values: np.ndarray) -> float:
-    """The mean of the known values."""
+    """Return the mean of the known values."""
     known = values[~np.isnan(values)]
     return known.mean() if len(known) else np.nan

@@ -1,6 +1,6 @@
 """`python -m experiments real`: every method on SmolLM2-135M-Instruct (chapter 13).
 
-The tasks are sums of two small numbers from reasoning-gym, and the last number of an
+The task is sums of two small numbers, from reasoning-gym, and the last number of an
 answer is judged. Every arm starts from the same weights and meets the same problems. A
 run takes minutes, and a stored run is not made again.
 """
@@ -79,10 +79,10 @@ AFTER = [f"after/{name}" for name in TASKS]
 
 @dataclass(frozen=True)
 class Arm:
-    """A method of `experiments.arms`, with what controls and failures change.
+    """A method of `experiments.arms`, with the changes of a control or a failure.
 
-    That is another reward, no chat template, or other settings. `lora` is the rank of a
-    LoRA.
+    Those are another reward, no chat template, or other settings. `lora` is the rank of
+    a LoRA, 0 for none.
     """
 
     method: str = "GRPO"
@@ -111,20 +111,20 @@ ARMS = {name: Arm(name) for name in METHODS} | {
 
 
 def random_reward(prompts: Any, completions: Collection[str], **columns) -> list[float]:
-    """0 or 1 at random, regardless of the answer."""
+    """Reward 0 or 1 at random, regardless of the answer."""
     coin = random.Random(f"{salted(0)} {prompts} {completions}")
     return [float(coin.random() < 0.5) for _ in completions]
 
 
 def format_reward(prompts: Any, completions: Collection[str], **columns) -> list[float]:
-    """1.0 if an answer ends in a number, right or wrong."""
+    """Reward 1.0 if an answer ends in a number, right or wrong."""
     return [float(bool(re.search(r"\d\W*$", text))) for text in completions]
 
 
 def whole_answer(
     prompts: Any, completions: Collection[str], *, answer: Collection[str], **columns
 ) -> list[float]:
-    """1.0 if an answer is the right number and nothing else."""
+    """Reward 1.0 if an answer is the right number and nothing else."""
     return [float(text.strip() == a) for text, a in zip(completions, answer)]
 
 
@@ -157,7 +157,7 @@ class Real(Experiment):
         return replace(SETTINGS[job["setting"]], **given)
 
     def weights(self, job):
-        """The SHA-256 of the pretrained model's file."""
+        """Return the SHA-256 of the pretrained model's file."""
         return digest(Path(resolve(MODEL)) / "model.safetensors")
 
     def method(self, job):
@@ -207,7 +207,7 @@ class Real(Experiment):
 
 
 def asked(name: str, tokenizer: Any, chat: bool) -> Any:
-    """A task of `TASKS`, in the model's chat template or without it."""
+    """Return a task of `TASKS`, in the model's chat template or without it."""
     task = TASKS[name]()
     return Chat(task, tokenizer, SYSTEM) if chat else task
 
@@ -225,10 +225,13 @@ def real(
 ) -> None:
     """Make the runs of chapter 13, every method on a pretrained model.
 
-    It goes on where it stopped.
-
     Args:
-        out: two files: OUT.runs.csv and OUT.rows.csv.gz.
+        arms: methods, controls and failures.
+        settings: gentle is K = 2, stale is K = 16.
+        seeds: runs per arm and setting.
+        workers: runs at the same time, each in its own process.
+        out: path and name of the store: OUT.runs.csv and OUT.rows.csv.gz. Runs in it
+            are not made again.
     """
     if not arms or not settings:
         raise UserError("no arm or no setting is named: leave the flag out for all")

@@ -26,7 +26,7 @@ POWER = 0.8
 def holms(p: Sequence[float]) -> list[float]:
     """Holm's corrected p-values (Holm 1979).
 
-    If the effects below 0.05 are said to differ from 0, the risk that any of these
+    If all effects with p < 0.05 are said to differ from 0, the risk that any of these
     statements is wrong is 5 %.
     """
     order = sorted(range(len(p)), key=p.__getitem__)
@@ -40,7 +40,7 @@ def holms(p: Sequence[float]) -> list[float]:
 def benjamini_hochberg(p: Sequence[float]) -> list[float]:
     """Corrected p-values of Benjamini and Hochberg (1995).
 
-    Of the effects below 0.05, at most one in twenty is expected to be there by chance.
+    Of the effects with p < 0.05, at most one in twenty is expected to be chance.
     """
     from scipy.stats import false_discovery_control  # its import takes a second
 

@@ -7,7 +7,7 @@
 A run is named by a hash of its configuration, the salt, the weights it begins from and
 the numbers that its method gives (`behaviour`). So code may be moved and rewritten, and
 a changed formula only outdates the runs of its own method. One process at a time adds
-runs, each as a whole. It exports all of them to the two files for git at its end. If it
+runs, each as a whole. At its end it exports all of them to the two files for git. If it
 is killed, its runs wait in the database for the next process.
 """
 
@@ -60,12 +60,12 @@ Line = dict[str, str]
 
 
 def key(spec: Mapping) -> str:
-    """A run's name: 16 hex digits of `run_spec(spec)`, salt, `spec["behaviour"]`."""
+    """Name a run by 16 hex digits of `run_spec(spec)`, salt and `spec["behaviour"]`."""
     return _name(run_spec(spec), seeds.salt(), spec.get("behaviour", ""))
 
 
 def run_spec(spec: Mapping) -> dict:
-    """The part of a configuration that names a run: no defaults, and no `MEASURING`.
+    """Return the part of a configuration that names a run: no defaults, no `MEASURING`.
 
     So stored runs keep their names if a setting is added whose default changes nothing,
     or if one is removed that was at its default. (A changed default would change their
@@ -84,7 +84,7 @@ def run_spec(spec: Mapping) -> dict:
 
 
 def renamed(settings: Mapping, names: Mapping[str, str]) -> dict:
-    """The settings under their other names, with tuples for lists."""
+    """Return the settings under their other names, with tuples for lists."""
     return {
         names.get(name, name): tuple(value) if isinstance(value, list) else value
         for name, value in settings.items()
@@ -97,7 +97,7 @@ def _name(configuration: Mapping, salt: int, behaviour: str) -> str:
 
 
 def provenance() -> dict[str, str]:
-    """The machine, the versions and the date of a run that is made now."""
+    """Return the machine, the versions and the date for a run that is made now."""
     return {
         "salt": str(seeds.salt()),
         "commit": _commit(),
@@ -113,7 +113,7 @@ def provenance() -> dict[str, str]:
 
 
 def _commit() -> str:
-    """The commit of the clone, with a + if the code here was changed since."""
+    """Return the commit of the clone, with a + if the code was changed since."""
     git = ["git", "-C", str(Path(__file__).parent)]
     asked = "rev-parse --short=12 HEAD", "status --porcelain . ../../refimpl"
     try:
@@ -162,8 +162,8 @@ class Store:
             self.lock.acquire(timeout=0)
         except Timeout:
             raise UserError(
-                f"another process adds runs to {str(path)!r}; wait for it, or name "
-                "another store"
+                f"another process is adding runs to {str(path)!r}; wait for it, or "
+                "name another store"
             ) from None
 
     def __enter__(self) -> "Store":
@@ -195,10 +195,10 @@ class Store:
 
 
 def paths(path: str | Path) -> list[Path]:
-    """The two files of a store, and its database."""
+    """Return the two files of a store, and its database."""
     folder, name = Path(path).parent, os.path.basename(path)
     if name in ("", ".", ".."):
-        raise UserError(f"a store needs a name, got {str(path)!r}; as runs/mine")
+        raise UserError(f"a store needs a name, such as runs/mine, got {str(path)!r}")
     return [folder / f"{name}{end}" for end in ENDS]
 
 
@@ -215,13 +215,13 @@ def export(path: str | Path, lines: Iterable[Line]) -> None:
 
 
 def all_rows(lines: Iterable[Line]) -> str:
-    """The rows of these runs as one table."""
+    """Join the rows of these runs to one table."""
     heads, rows = zip(*(line["rows"].split("\n", 1) for line in lines))
     return f"{heads[0]}\n{''.join(rows)}"
 
 
 def stored(path: str | Path) -> dict[str, Line]:
-    """All runs by their keys: those in the files, then those that are being added.
+    """Return all runs by their keys: those in the files, then those being added.
 
     Raises `UserError` if a file is damaged or of another kind.
     """
@@ -232,8 +232,8 @@ def stored(path: str | Path) -> dict[str, Line]:
             found = _exported(*files)
         except Exception as e:  # as many kinds as there are kinds of damage
             raise UserError(
-                f"the files of the store {str(path)!r} are damaged ({e}): put both "
-                f"back from a copy (in a clone: git checkout {Path(path).parent}), or "
+                f"the files of the store {str(path)!r} are damaged ({e}): restore "
+                f"both from a copy (in a clone: git checkout {Path(path).parent}), or "
                 "name another store"
             ) from None
     if database.exists() and database.stat().st_size:  # else its first run comes now
@@ -254,17 +254,17 @@ def _exported(runs_path: Path, rows_path: Path) -> dict[str, Line]:
         if _name(spec, salt, line["behaviour"]) != line["run"]:
             raise ValueError(f"line {n} of {runs_path.name} does not fit its key")
     if [line["run"] for line in lines] != [*of_run]:
-        raise ValueError("they hold other runs, or not in one order")
+        raise ValueError("they hold different runs, or in different orders")
     return {line["run"]: {**line, "rows": of_run[line["run"]]} for line in lines}
 
 
 def done(path: str | Path) -> set[str]:
-    """The keys of the stored runs."""
+    """Return the keys of the stored runs."""
     return set(stored(path))
 
 
 def read(path: str | Path) -> tuple[pandas.DataFrame, pandas.DataFrame]:
-    """The runs and the rows of a store, as pandas data frames.
+    """Return the runs and the rows of a store, as pandas data frames.
 
     A run's configuration becomes columns, including defaults of `TrainConfig`. Raises
     `UserError` if nothing is stored, or if a file is damaged.

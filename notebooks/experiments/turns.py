@@ -2,11 +2,11 @@
 
     1. observations   the tokens that the calculator wrote are trained on as well
     2. cut            answers cut off at 20 tokens: without a loss, or paid 0
-    3. credit         GiGPO, and differences of state scores, beside GRPO
+    3. credit         GiGPO, and differences of state scores, against GRPO
 
-`python -m experiments.turns`, from the folder `notebooks`, makes the runs that the
-store `figures/data/turns` does not hold yet, and prints what came of what was declared
-(`DECLARED`). All was fixed after a look at seeds 0 and 1, which are not among these.
+`python -m experiments.turns`, called in `notebooks/`, makes the runs that the store
+`figures/data/turns` does not hold yet, and prints the outcomes of what was declared
+(`DECLARED`). All of it was fixed after a look at seeds 0 and 1, which are not used.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "gigpo": {"gamma": 0.95},
     "differences": {"gamma": 0.0},
 }
-"""What each changes in the settings; "right" is GRPO with the right mask."""
+"""The settings that each arm changes; "right" is GRPO with the right mask."""
 ESTIMATORS: dict[str, Callable] = {
     "grpo": lambda scored: group_relative(scored)[:, None] * scored.mask,
     "gigpo, 1": gigpo,
@@ -63,7 +63,7 @@ ESTIMATORS: dict[str, Callable] = {
 TRAINED = {"gigpo": gigpo, "differences": ESTIMATORS["differences, 4"]}
 FIRST = ("norm", "norm_right", "cosine", "inserted", "nats", "nats_inserted")
 LAST = 3
-"""A run's reward, and its share of answers cut off, are means of so many rollouts."""
+"""The last rollouts, over which a run's reward and share of cut answers are means."""
 DECLARED = {
     "reward, right − observations, at least": 0.15,
     "first gradient's norm, in multiples of the right one's, at least": 3.0,
@@ -74,7 +74,7 @@ DECLARED = {
 falls where it is paid 0; of right turns in answers that failed, GRPO and GiGPO give
 none a positive advantage, and differences of state scores at ω = 4 give one to most.
 
-All came so but one: where answers that are cut off have no loss, their share did not
+All but one came true: where answers that are cut off have no loss, their share did not
 rise. It stayed (0.05 less, −0.20 to +0.06), and fell by 0.20 where they are paid 0."""
 
 
@@ -117,7 +117,7 @@ RUNS = Turns()
 
 
 def with_observations(run: Run, batch: Batch) -> Batch:
-    """Let the loss count all tokens of an answer, whoever wrote them."""
+    """Make the loss count all tokens of an answer, whoever wrote them."""
     steps = torch.arange(batch.mask.shape[1])
     mask = (steps < batch.rollout.span[:, None]).to(batch.mask)
     rollout = replace(batch.rollout, mask=mask)
@@ -126,7 +126,7 @@ def with_observations(run: Run, batch: Batch) -> Batch:
 
 
 def gradient(run: Run, batch: Batch) -> Tensor:
-    """The gradient of the loss before the first update, of the rollout as a whole."""
+    """Compute the loss's gradient on the whole rollout, before the first update."""
     logp = run.read(run.model, batch.rollout).logp
     weight = rl.normalisers.token_mean(batch.mask)
     given = logp, batch.old_logp, batch.advantages, batch.mask, weight
@@ -150,7 +150,7 @@ def first_gradients(run: Run, right: Batch, wrong: Batch) -> dict[str, float]:
 
 
 def credit(run: Run, batch: Batch, rewards: Tensor) -> dict[str, float]:
-    """Of the right turns in answers that failed, the share with Â > 0.
+    """Measure the share of right turns in answers that failed which have Â > 0.
 
     Groups of equal rewards, which GRPO learns nothing from, are left out.
     """
@@ -189,13 +189,13 @@ def rollouts(made: Run, arm: str) -> None:
 
 
 def ended(prompts, completions, *, answer, completion_ids, **columns) -> list[float]:
-    """The world's reward, and 0 for an answer that was cut off."""
+    """Return the world's reward, but 0 for an answer that was cut off."""
     paid = WORLD.reward(prompts, completions, answer=answer)
     return [x * (ids[-1] == END) for x, ids in zip(paid, completion_ids, strict=True)]
 
 
 def rewards_of(run: Run, batch: Batch, step: int) -> Tensor:
-    """The rewards of a rollout's answers, of the problems that `collect` drew."""
+    """Compute the rewards of a rollout's answers, for the problems of `collect`."""
     seed = rl.seeds.seed_for(run.config.seed, step, "q")
     problems = run.task.sample(run.config.prompts_per_rollout, seed)
     truth = [row["answer"] for row in problems for _ in range(run.config.group_size)]
@@ -203,18 +203,18 @@ def rewards_of(run: Run, batch: Batch, step: int) -> Tensor:
     return torch.tensor(ended(None, texts, answer=truth, completion_ids=ids))
 
 
-# What came of it
+# Outcomes
 
 
 def by_seed(column: str, first: bool = False) -> pd.DataFrame:
-    """A column's mean over a run's last rollouts (or its first), by seed and arm."""
+    """Return a column's mean over a run's last rollouts (or first), by seed and arm."""
     rows = RUNS.table("arm", "seed")
     chosen = rows["step"] == 0 if first else rows["step"] >= CONFIG.rollouts - LAST
     return rows[chosen].pivot_table(column, "seed", "arm")
 
 
 def outcomes() -> pd.DataFrame:
-    """What was measured over the seeds: mean, least and largest."""
+    """Return the mean, least and largest of what was measured, over the seeds."""
     reward, cut = by_seed("reward"), "completions/clipped_ratio"
     moved = by_seed(cut) - by_seed(cut, first=True)
     norm, right, cosine = (

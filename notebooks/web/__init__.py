@@ -1,8 +1,8 @@
-"""The web edition: static pages from the executed notebooks, for a browser alone.
+"""The web edition: static pages made from the executed notebooks.
 
-`python -m web` builds it, from the notebooks' folder. `page` says what a page is,
-`markdown` and `notebook` make pages of files, the modules beside them make pages that
-no file holds, each from its template in `assets/`; `build` links, checks and writes
-them all. `tables` stores what an explorer draws without a kernel. It imports `course`,
-which never imports it.
+`python -m web`, called in `notebooks/`, builds it. `page` defines a page. `markdown`
+and `notebook` make pages from files; other modules make pages that have no file, each
+from its template in `assets/`. `build` links, checks and writes all of them. `tables`
+stores what an explorer draws, since a page has no kernel. This package imports
+`course`, which never imports it.
 """

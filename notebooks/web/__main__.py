@@ -1,4 +1,4 @@
-"""`python -m web [FOLDER] [--repository URL]`, from the notebooks' folder."""
+"""`python -m web [FOLDER] [--repository URL]`, called in `notebooks/`."""
 
 import argparse
 import os
@@ -12,13 +12,21 @@ from web.page import ROOT, SiteError
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m web",
-        description="Make the web edition from the executed notebooks.",
+        description="Build the web edition from the executed notebooks.",
     )
-    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "site")
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        default=ROOT / "site",
+        help="where to write the site: an empty or new folder, or an earlier site "
+        "(default: site, in the repository)",
+    )
     parser.add_argument(
         "--repository",
         default=os.environ.get("GITHUB_REPOSITORY", ""),
-        help="OWNER/NAME or an address, for links that open, run or download notebooks",
+        help="OWNER/NAME or an address, for links that open, run or download notebooks "
+        "(default: $GITHUB_REPOSITORY)",
     )
     given = parser.parse_args()
     try:

@@ -1,4 +1,4 @@
-"""A notebook that runs anywhere: its first cell fetches the course if it is not there.
+"""Notebooks that run anywhere: a first cell fetches the course if it is missing.
 
     python -m web --repository OWNER/NAME
 
@@ -36,7 +36,7 @@ if not pathlib.Path("course").is_dir():
 
 
 def known(repository: str) -> str:
-    """Return the address of OWNER/NAME, or the address that was given."""
+    """Return the address of OWNER/NAME; an address is returned as it is."""
     if re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
         host = os.environ.get("GITHUB_SERVER_URL", "https://github.com")
         return f"{host}/{repository}"
@@ -44,7 +44,7 @@ def known(repository: str) -> str:
 
 
 def copy(name: str, repository: str) -> bytes:
-    """Return the notebook behind a cell that fetches the course."""
+    """Return the notebook, with a first cell that fetches the course."""
     notebook = json.loads((ROOT / "notebooks" / name).read_text(encoding="utf-8"))
     version = os.environ.get("GITHUB_REF_NAME") or "main"
     source = FETCH.format(repository=repository, version=version)
@@ -63,7 +63,7 @@ def copy(name: str, repository: str) -> bytes:
 
 
 def ways(name: str, repository: str) -> list[tuple[str, str]]:
-    """Return how a chapter can be opened, and where."""
+    """Return the ways to open a chapter, each with its address."""
     opened = [("Open this notebook", f"{repository}/blob/main/notebooks/{name}")]
     if at := re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+)", repository):
         colab = f"https://colab.research.google.com/github/{at[1]}/blob/{BRANCH}/{name}"

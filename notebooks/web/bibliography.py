@@ -12,7 +12,7 @@ from web.page import NOTEBOOKS, ROOT, Page, made, prose
 
 ID = re.compile(r"(?<![\d.])\d{4}\.\d{5}(?!\d)")
 UNKNOWN = ("", "title not verified")
-"""Author and title, until somebody has looked them up."""
+"""Author and title of a paper that nobody has looked up yet."""
 
 
 def page(group: str) -> Page:
@@ -29,7 +29,7 @@ def page(group: str) -> Page:
 
 
 def place(path: Path) -> Markup:
-    """The chapter or page of the guide that a file belongs to, or the file's name."""
+    """Link to the chapter or guide page that a file belongs to, or show its path."""
     stems = [one.stem for one in sorted(NOTEBOOKS.glob("*.ipynb"))]
     folders = {stem.partition("_")[2]: stem for stem in stems}
     home = path.stem if path.stem in stems else folders.get(path.parent.name)
@@ -43,7 +43,7 @@ def place(path: Path) -> Markup:
 
 @cache
 def cited() -> dict[str, list[Path]]:
-    """Id → the files that name it, chapters first."""
+    """Return the files that cite each arXiv id, chapters first."""
     found: dict[str, list[Path]] = {}
     for path in sources():
         chapter = path.suffix == ".ipynb"

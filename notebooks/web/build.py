@@ -51,7 +51,7 @@ CHAPTERS, LOOK_UP, USE, TEACH = GROUPS = (
 )
 LICENSE = ROOT / "LICENSE"
 LOOKED_UP = ("notation", "methods", "finding")
-"""The guide's pages to open next to a chapter; the others say how to use the course."""
+"""The guide's pages to read along with a chapter; the others help to use the course."""
 
 
 def chapters() -> list[Page]:
@@ -92,7 +92,7 @@ def made(chapters: list[Page]) -> list[Page]:
 
 
 class Site:
-    """Pages by name, and the files beside them."""
+    """All pages by file name, and the other files of the site."""
 
     def __init__(self, pages: Iterable[Page], repository: str = ""):
         self.repository = anywhere.known(repository)
@@ -113,7 +113,7 @@ class Site:
             self.files |= page.files
 
     def joined(self, page: Page) -> Page:
-        """Replace the repository's addresses in the page by the site's."""
+        """Replace the repository's addresses in a page by the site's."""
         if page.source is None:
             return page
         body = re.sub(
@@ -132,12 +132,12 @@ class Site:
         if tag == "img":
             return self.image(page, before + after, html.unescape(address))
         where = self.address(page, html.unescape(address)) if tag == "a" else address
-        if where is None:  # a folder: the site has no page of it
+        if where is None:  # a folder, for which the site has no page
             return f"<a{before}{after}>"
         return f'<{tag}{before}{kind}="{html.escape(where)}"{after}>'
 
     def address(self, page: Page, address: str) -> str | None:
-        """Where a link of a repository's file leads in the site; None if nowhere."""
+        """Return where a link of a repository's file leads in the site, or None."""
         if re.match(r"[a-z]+:", address) or address.split("#")[0] in self.pages:
             return address
         path, _, anchor = address.partition("#")
@@ -151,7 +151,7 @@ class Site:
             return (known if path else "") + (anchor and f"#{anchor}")
         if not target.exists():
             said = f"{place(page.source, address)} links to {address}"
-            raise SiteError(f"{said}, which is not here")
+            raise SiteError(f"{said}, which does not exist")
         if self.repository:
             return f"{self.repository}/blob/main/{target.relative_to(ROOT)}"
         if target.is_dir():
@@ -165,7 +165,7 @@ class Site:
         path = (page.source.parent / address).resolve()
         shows = f"{place(page.source, address)} shows {address}"
         if not path.exists():
-            raise SiteError(f"{shows}, which is not here")
+            raise SiteError(f"{shows}, which does not exist")
         if not re.search(r'alt="[^"]', said):
             raise SiteError(f"{shows} without an alternative text")
         picture = path.read_bytes()
@@ -184,7 +184,7 @@ def anchors(body: str) -> set[str]:
 
 
 def place(source: Path, said: str) -> str:
-    """Name the file, and in a notebook the cell, where something stands."""
+    """Name the file that contains a text, and in a notebook the cell."""
     if source.suffix == ".ipynb":
         for number, cell in enumerate(nbformat.read(source, as_version=4).cells):
             if said in cell.source:
@@ -193,7 +193,7 @@ def place(source: Path, said: str) -> str:
 
 
 def with_anchors(page: Page) -> Page:
-    """The page of notation, with an anchor for each term of its glossary."""
+    """Give each term of the glossary, on the page of notation, an anchor."""
     head, heading, terms = page.body.partition('<h2 id="glossary">')
 
     def anchored(found: re.Match) -> str:
@@ -204,9 +204,9 @@ def with_anchors(page: Page) -> Page:
 
 
 def sections(page: Page) -> list[tuple[str, str, str]]:
-    """(anchor, heading, words) of each part of a page, for the menu and the search.
+    """Return (anchor, heading, words) of each section, for the menu and the search.
 
-    Formulas within a line are read as their letters: a sentence has no holes then.
+    Formulas within a line are replaced by letters, so that sentences have no holes.
     """
     left_out = r'<(pre|script|figcaption)\b.*?</\1>|<math[^>]*display="block".*?</math>'
     body = re.sub(left_out, " ", page.body, flags=re.S)
@@ -234,7 +234,7 @@ def index(pages: Collection[Page]) -> bytes:
 
 
 def render(site: Site) -> dict[str, bytes]:
-    """Every file of the site, by its path."""
+    """Make every file of the site; returns their contents by path."""
     frame, pages = TEMPLATES.get_template("page.html.j2"), site.pages.values()
     menu = {group: [p for p in pages if p.group == group] for group in GROUPS}
     order = [page for group in menu.values() for page in group]
@@ -283,7 +283,7 @@ def bodies(site: Site) -> str:
 
 
 def in_repository(page: Page) -> str:
-    """Where the page comes from: a path in the repository, if it has one."""
+    """Return the page's source as a path in the repository, or an empty text."""
     source = page.source
     if not source or source == start.FIRST or not source.is_relative_to(ROOT):
         return ""
@@ -291,7 +291,7 @@ def in_repository(page: Page) -> str:
 
 
 def whole() -> str:
-    """Every chapter as Markdown, with links to the site's pages."""
+    """Join all chapters as Markdown, with links to the site's pages."""
     paths = sorted(NOTEBOOKS.glob("*.ipynb"))
     read = (cell for path in paths for cell in nbformat.read(path, 4).cells)
     text = "\n\n".join(
@@ -302,7 +302,7 @@ def whole() -> str:
 
 
 def check(files: dict[str, bytes]) -> None:
-    """Raises `SiteError` for a link, picture or script that leads nowhere."""
+    """Raise `SiteError` for a link, picture or script that leads nowhere."""
     pages = {
         name: content.decode()
         for name, content in files.items()
@@ -326,7 +326,7 @@ MARK = "search-index.js"
 
 
 def free(folder: Path) -> None:
-    """Make the folder. Raise `SiteError` or `OSError` if no site can stand there."""
+    """Make the folder. Raises `SiteError` or `OSError` if it cannot take a site."""
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()) and not (folder / MARK).exists():
         raise SiteError(
@@ -337,9 +337,9 @@ def free(folder: Path) -> None:
 def build(
     folder: Path, repository: str = "", say: Callable[[str], None] = print
 ) -> Path:
-    """The site as a folder; returns its first page, to be opened in a browser.
+    """Write the site to `folder`. Returns its first page, to be opened in a browser.
 
-    Raises `SiteError`, and leaves what was there, where a page cannot be made.
+    If a page cannot be made, raises `SiteError` and leaves the folder as it was.
     """
     free(folder)  # before ten seconds of work
     guides = {page.file: page for page in guide()}

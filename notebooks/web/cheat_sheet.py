@@ -1,4 +1,4 @@
-"""The cheat sheet: each method's essentials, taken from the code."""
+"""The cheat sheet: the essentials of each method, taken from the code."""
 
 import re
 import sys
@@ -35,7 +35,7 @@ def page(group: str) -> Page:
 
 
 def cells(method: Algorithm) -> dict[str, str]:
-    """Return the cells below the gate, empty where nothing is known."""
+    """Return the cells below a method's gate, empty where nothing is known."""
     known, parent = methods.of(method.name), ALGORITHMS.get(method.parent or "")
     settings = method.defaults | method.training
     chapter = Markup('<a href="{}.html">chapter {}</a>; ').format(
@@ -56,31 +56,31 @@ def cells(method: Algorithm) -> dict[str, str]:
 
 
 def misread(name: str) -> str:
-    """The costliest misreading, and its correction."""
+    """Format the costliest misreading and its correction."""
     one = misreading(name)
     return Markup("<q>{}</q> {}").format(one.claim, one.correction)
 
 
 def function(of) -> str:
-    """Its name and the first sentence of its docstring."""
+    """Format a function's name and the first sentence of its docstring."""
     line = (of.__doc__ or "").partition("\n")[0]
     first = re.split(r"(?<!Eq)\. ", line)[0].rstrip(".")
     return Markup("<code>{}</code>").format(of.__name__) + f": {first}" * bool(first)
 
 
 def paper(said: str) -> str:
-    """The paper with its arXiv id as a link."""
+    """Format a paper, with its arXiv id as a link."""
     link = r'<a href="https://arxiv.org/abs/\1">\1</a>'
     return Markup(re.sub(r"(\d{4}\.\d{5})", link, str(escape(said))))
 
 
 def formula(name: str) -> list[str]:
-    """The formula of its chapter, in parts that fit a narrow column."""
+    """Return a method's formula as MathML, in parts that fit a narrow column."""
     return [mathml(part, "block") for part in tex(name)]
 
 
 def tex(name: str) -> list[str]:
-    """The TeX for J, its own or its chapter's."""
+    """Return a method's TeX for J: its own, or its chapter's."""
     known = methods.of(name)
     if known.formula:
         return known.formula.split(r"\qquad")
@@ -94,7 +94,7 @@ def tex(name: str) -> list[str]:
 
 @cache
 def displayed(chapter: str) -> tuple[str, ...]:
-    """The formulas of the sections that state a chapter's idea, and all of J."""
+    """Return the displayed formulas of the sections that state an idea and all of J."""
     sections = re.split(r"^(?=## )", prose(chapter), flags=re.M)
     told = ("## The idea", "## The whole objective")
     idea = "".join(one for one in sections if one.startswith(told))
@@ -103,7 +103,7 @@ def displayed(chapter: str) -> tuple[str, ...]:
 
 
 def equation(name: str) -> str:
-    """The first indented lines of its file's docstring."""
+    """Return the indented lines of the docstring of a method's file."""
     module = sys.modules[f"refimpl.algorithms.{name}"]
     lines = (module.__doc__ or "").splitlines()
     block = [line[4:] for line in lines if line.startswith("    ")]
@@ -112,11 +112,11 @@ def equation(name: str) -> str:
 
 TRIED = (0.5, 0.9, 1.1, 1.5, 2.0)
 SAMPLED = dict.fromkeys(("dppo_tv", "dppo_kl", "ipo"), 0.3)
-"""The token's probability, for gates that look at probabilities."""
+"""The token's probability, for gates that depend on it."""
 
 
 def path(method: Algorithm, sign: float) -> str:
-    """The curve's corners, and every eighth point between; nothing above the frame."""
+    """Draw a gate as an SVG path: corners, and every eighth point within the frame."""
     made = curve(method, sign, old=SAMPLED.get(method.name, 1.0))
     x, y = made.ratio * 200 / 3, 64 * (1 - made.gate / 1.5)  # of 200 by 64
     corner = torch.zeros_like(y, dtype=torch.bool)
@@ -128,7 +128,7 @@ def path(method: Algorithm, sign: float) -> str:
 
 
 def said(method: Algorithm) -> str:
-    """The gate in words, at ratios that a reader may want to compare."""
+    """Describe a gate in words, by its values at some ratios."""
     ratios = torch.tensor(TRIED)
     old = SAMPLED.get(method.name, 1.0)
     good, bad = (curve(method, sign, ratios, old).gate for sign in (1.0, -1.0))

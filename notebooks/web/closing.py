@@ -1,4 +1,4 @@
-"""How to run the notebooks, and the page after the last chapter."""
+"""The page on running the notebooks, and the page after the last chapter."""
 
 import re
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from web.page import ROOT, Page, made
 from web.start import FIRST
 
 TABLE = r'<figure>(?:(?!</figure>).)*alt="Clips stop on one side of 1.*?</figure>'
-"""Chapter 11's picture of all gates."""
+"""Matches chapter 11's picture of all gates."""
 COMMAND = r"```bash\n(.*?jupyterlab.*?)\n```"
 
 
 def run(group: str) -> Page:
-    """The README's way to a notebook that runs."""
+    """Make the page on installing and running, with the README's command."""
     pinned = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     return made(
         "run",
@@ -30,7 +30,7 @@ def run(group: str) -> Page:
 
 
 def after(group: str, chapters: Sequence[Page]) -> Page:
-    """The page after the last chapter: what a reader can do now, and what is next."""
+    """Make the page after the last chapter: what a reader can do now, and next."""
     body = "".join(one.body for one in chapters if one.file.startswith("11_"))
     picture = re.search(TABLE, body, re.S)
     written = made(

@@ -1,4 +1,4 @@
-"""What an artist draws, as a piece of SVG: matplotlib's own, made short."""
+"""What an artist draws as a piece of SVG: matplotlib's output, shortened."""
 
 import io
 import re
@@ -41,7 +41,7 @@ measured = lru_cache(20_000)(TextToPath().get_text_width_height_descent)
 
 
 class Renderer(RendererSVG):
-    """A text also has its words, as one hears them, and its width in DejaVu Sans."""
+    """Writes with each text its words for a screen reader, and its width."""
 
     def get_text_width_height_descent(self, s, prop, ismath):
         return measured(s, prop.copy(), ismath)
@@ -56,7 +56,7 @@ class Renderer(RendererSVG):
 
 @contextmanager
 def in_points(figure: Figure) -> Iterator[None]:
-    """The figure in matplotlib's SVG: a pixel is a point."""
+    """Inside the block, a pixel of the figure is a point, as in matplotlib's SVG."""
     usual = figure.dpi
     figure.dpi = 72
     try:
@@ -67,12 +67,12 @@ def in_points(figure: Figure) -> Iterator[None]:
 
 
 def moves_in(artist: Artist) -> Artist:
-    """Of a legend its title alone: `primitives.finding` writes the picture's there."""
+    """Return the part that moves: of a legend its title (see `primitives.finding`)."""
     return artist.get_title() if isinstance(artist, Legend) else artist
 
 
 def drawn(artist: Artist, figure: Figure) -> str:
-    """Within `in_points`: what an artist, or the figure itself, draws."""
+    """Return what an artist, or the figure, draws. Call it within `in_points`."""
     text = io.StringIO()
     renderer = Renderer(*figure.bbox.size, text)
     moves_in(artist).draw(renderer)
@@ -84,9 +84,9 @@ def drawn(artist: Artist, figure: Figure) -> str:
 
 
 def background(figure: Figure, moving: Iterable[Artist]) -> str:
-    """All that does not move: what moves is animated, and a figure leaves it out.
+    """Draw everything that does not move. A figure leaves out what is animated.
 
-    It also puts the title of a legend in its place, where `drawn` finds it.
+    This also puts the title of a legend in its place, where `drawn` finds it.
     """
     legends = [one for one in moving if isinstance(one, Legend)]
     try:

@@ -1,8 +1,8 @@
 """A chapter's exercises: answered on the page, or shown if they ask for code.
 
-What can be answered without code has buttons or a field, and beside them the checker's
-replies to all that can be given (`course.kit.answer_sheet`); `exercises.js` looks them
-up. The others show their task, and a solution behind a fold.
+What can be answered without code has buttons or a field, and the checker's replies to
+all possible answers (`course.kit.answer_sheet`), which `exercises.js` looks up. The
+others show their task, and a solution behind a fold.
 """
 
 import inspect
@@ -24,7 +24,7 @@ HEAD = re.compile(
     re.M,
 )
 IN_A_NOTEBOOK = re.compile(r"(?:In every [^#]*?)?Solutions: `[^`]*\.py`\.")
-"""How an exercise is done there. On the page this is said instead:"""
+"""How to do an exercise in a notebook; the page replaces this by `IN_THE_PAGE`."""
 IN_THE_PAGE = (
     "Answer on this page; exercises that ask for code are checked in the notebook."
 )
@@ -32,7 +32,7 @@ LISTING = re.compile(
     r"<pre[^>]*>(?:<code>)?(?P<lines> *1  .*?)(?:</code>)?</pre>", re.S
 )
 CALL = re.compile(r"\s*^[\w.]*check\(.*", re.M | re.S)
-"""The call of the checker, behind what the reader is to fill in."""
+"""The call of the checker, after the code that the reader fills in."""
 
 
 class Part(NamedTuple):
@@ -43,7 +43,7 @@ class Part(NamedTuple):
 
 
 def gathered(parts: Sequence[Part], notebook: str) -> Iterator[str]:
-    """The parts as HTML, those of an exercise in a section of its own.
+    """Yield the parts as HTML, those of an exercise in a section of its own.
 
     Raises `SiteError` for an exercise that nothing checks.
     """
@@ -55,12 +55,12 @@ def gathered(parts: Sequence[Part], notebook: str) -> Iterator[str]:
 
 
 def _owners(parts: Sequence[Part]) -> list[str]:
-    """For each part the exercise that it belongs to, or an empty text."""
+    """Return the exercise that each part belongs to, or an empty text."""
     key, asked, owners = "", False, []
     for cell, _ in parts:
         if cell.cell_type == "markdown":
             head = HEAD.match(cell.source)
-            # The prose after the checker's cell goes on with the chapter.
+            # The prose after the checker's cell belongs to the chapter again.
             if head or asked or re.search("^## ", cell.source, re.M):
                 key, asked = head["key"] if head else "", False
         elif key and f'check("{key}"' in cell.source:
@@ -73,7 +73,7 @@ def _exercise(key: str, parts: list[Part], notebook: str) -> str:
     exercise = exercises().get(key)  # None: an open experiment
     checks = [i for i, one in enumerate(parts) if f'check("{key}"' in one.cell.source]
     if exercise and not checks:
-        raise SiteError(f"{notebook}: nothing checks exercise {key}")
+        raise SiteError(f"{notebook}: no cell checks exercise {key}")
     at = checks[0] if exercise else len(parts)
     before = "".join(part.shown for part in parts[:at])
     given: dict[str, Any] = {"lines": [], "behind": ""}
@@ -99,12 +99,12 @@ def _exercise(key: str, parts: list[Part], notebook: str) -> str:
 
 
 def is_hidden(cell: NotebookNode) -> bool:
-    """Its output is folded, because it answers a question that stands above."""
+    """True if a cell's output is folded, because it answers the question above."""
     return cell.metadata.get("jupyter", {}).get("outputs_hidden", False)
 
 
 def solution(exercise: Exercise) -> str:
-    """A function's code, or the answer and why."""
+    """Return a function's code, or the answer and the reason for it."""
     answer = exercise.solution
     if callable(answer):
         return in_colour(inspect.getsource(answer))

@@ -2,8 +2,8 @@
 
 Every cell was read from a source in November 2026 and is kept in
 `notebooks/methods.toml`. TRL's and verl's losses were run against the bridges of
-`refimpl.interop` (tests/bridges), which add what they know. Where nobody has looked for
-a method in an engine, the cell is `NOT_READ`.
+`refimpl.interop` (tests/bridges), which add settings. Where nobody has looked for a
+method in an engine, the cell is `NOT_READ`.
 """
 
 import re
@@ -61,7 +61,7 @@ _NAME = re.compile(
 
 
 def bridged(engine: str, method: Algorithm, entry: methods.Entry | None) -> Cell:
-    """REINFORCE and absent methods could not be compared."""
+    """Return a cell of TRL or verl. REINFORCE and absent methods were not compared."""
     if entry is None:
         return unread(engine, method)
     kind, text, source = methods.KINDS[entry.key], entry.text, entry.source
@@ -77,7 +77,7 @@ def bridged(engine: str, method: Algorithm, entry: methods.Entry | None) -> Cell
 
 
 def unread(engine: str, method: Algorithm) -> Cell:
-    """For a method that nobody has looked up: verl can use this package's loss."""
+    """Return the cell of a method nobody has looked up: verl can use our loss."""
     if engine != "verl":
         return NOT_READ
     source = methods.KNOWN.engines[engine].source
@@ -88,7 +88,7 @@ def unread(engine: str, method: Algorithm) -> Cell:
 
 
 def completed(text: str, method: Algorithm) -> str:
-    """verl's settings with the advantages and the average that its bridge names."""
+    """Add the advantages and the average that verl's bridge names to its settings."""
     yours = method.advantages.__name__
     first, *beside = configs.ESTIMATORS.get(method.advantages, yours).splitlines()
     given = [f"adv_estimator: {first}", *beside]
@@ -119,9 +119,9 @@ _LINKS = re.compile(
 
 
 def _link(found: re.Match) -> str:
-    """A file at a commit, an issue or a page, in text that is escaped already.
+    """Link to a file at a commit, an issue or a page, in text that is escaped already.
 
-    The last part of an address is shown, the whole one is the link's title.
+    The link shows the last part of the address; its title is the whole one.
     """
     whole, shown = found[0], found[0].rsplit("/", 1)[-1]
     to = f"https://github.com/{found['repo']}/issues/{found['number']}"
@@ -131,12 +131,12 @@ def _link(found: re.Match) -> str:
 
 
 def marked(text: str) -> Markup:
-    """Escaped, with `…` as code and sources as links."""
+    """Escape a text, with `…` as code and sources as links."""
     text = re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
     return Markup(_LINKS.sub(_link, text))
 
 
 def typed(text: str) -> Markup:
-    """Settings, one to a line."""
+    """Format settings, one to a line."""
     one_by_one = str(marked(text)).replace("</code>, ", "</code><br>")
     return Markup(one_by_one.replace("), ", ")<br>"))

@@ -14,20 +14,20 @@ ORDINARY = ("K", "default", "group", "update")
 
 
 def addresses(pages: Mapping[str, Page]) -> dict[str, str]:
-    """Term → address, from the rows of the page of notation."""
+    """Map each term to its address, from the rows of the page of notation."""
     rows = TERMS.findall(pages["notation.html"].body)
     terms = {term_of(cell): f"notation.html#{anchor}" for anchor, cell, _ in rows}
     return {term: terms[term] for term in terms if term and term not in ORDINARY}
 
 
 def term_of(cell: str) -> str:
-    """The words of a glossary's first cell, without symbols and second names."""
+    """Return the words of a glossary's first cell, without symbols and second names."""
     words = re.sub(r"<math.*?</math>|\(.*?\)", "", cell, flags=re.S)
     return text_of(words).split(",")[0]
 
 
 def script(page: Page) -> bytes:
-    """The page of notation as data: terms by anchor, symbols by their letters."""
+    """Write the page of notation as data: terms by anchor, symbols by their letters."""
     terms = {
         anchor: [term, meaning] for anchor, term, meaning in TERMS.findall(page.body)
     }
@@ -38,6 +38,6 @@ def script(page: Page) -> bytes:
 
 
 def letters(cell: str) -> str:
-    """What a symbol is in a formula: a letter, or π with its index, or Â as A^."""
+    """Return a symbol as formulas have it: a letter, π with its index, or Â as A^."""
     text = text_of(cell)
     return text if text.startswith("π") or text == "A^" else text[:1]

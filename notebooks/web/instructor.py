@@ -1,4 +1,4 @@
-"""The instructor's page: order, minutes, exercises, how answers are graded."""
+"""The instructor's page: order, minutes, exercises, and how answers are graded."""
 
 import re
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from web.page import Page, made, prose
 PACE = 130
 """Words read per minute in technical prose, including its formulas and plots."""
 OPEN = "project"
-"""Has a rubric and no check."""
+"""A kind of exercise with a rubric and no check."""
 KINDS = (
     "write it",
     "predict, then run",
@@ -51,7 +51,7 @@ class Told(NamedTuple):
 
 
 def told(chapter: Page) -> Told:
-    """Return what a chapter asks, read from the headings of its exercises."""
+    """Read a chapter's exercises from their headings, and count its minutes."""
     text = prose(chapter.file.removesuffix(".html"))
     asked = [
         Asked(key, title, kind, int(difficulty), int(minutes))

@@ -54,13 +54,13 @@ def judged() -> Iterator[dict]:
 
 
 def methods(claim: Claim) -> list[str]:
-    """The published methods that decide a claim."""
+    """Return the published methods whose runs decide a claim."""
     names = dict.fromkeys(ARMS[cell.arm].algorithm for cell in claim.effect.cells)
     return [ALGORITHMS[name].title for name in names if name in ALGORITHMS]
 
 
 def of(claim: Claim) -> list[tuple]:
-    """The keys of the runs that decide a claim, each once: cells, from its starts."""
+    """Return the keys of the cells, with old or new starts, that decide a claim."""
     old = claim.starts[0] in OLD
     return list(dict.fromkeys((*key(cell), old) for cell in claim.effect.cells))
 
@@ -72,14 +72,14 @@ def key(cell: Cell) -> tuple:
 
 @cache
 def cells() -> dict[tuple, list]:
-    """The stored runs, grouped by cell and by old or new starts."""
+    """Group the stored runs by cell, and by old or new starts."""
     runs = claims.everything()
     runs = runs.assign(old=runs["start"].isin(OLD))
     return dict(runs.groupby([*CELL, "old"], sort=True).groups)
 
 
 def data() -> str:
-    """Cells, and their runs: start, seed, reward and accuracy in thousandths, curve."""
+    """Write each cell's runs: start, seed, reward, accuracy (in thousandths), curve."""
     runs, found = claims.everything(), []
     for name, members in cells().items():
         arm, world, updates, rate, changed, *_ = name
@@ -106,6 +106,6 @@ def thousandths(*values: float) -> list[int]:
 
 
 def curve(run: str) -> str:
-    """The reward of every rollout, a byte each: 0 is 0 and 250 is 1."""
+    """Encode the reward of every rollout in a byte: 0 is 0 and 250 is 1."""
     rewards = claims.rows_of(run)["reward"]
     return base64.b64encode(bytes(round(250 * x) for x in rewards)).decode()

@@ -16,7 +16,7 @@ from web.page import Page, SiteError, slug, text_of
 
 
 class Renderer(IPythonRenderer):
-    """nbconvert's, with formulas as MathML and tables that scroll by themselves."""
+    """nbconvert's renderer, with formulas as MathML and tables that scroll."""
 
     def inline_math(self, body: str) -> str:
         return mathml(body)
@@ -35,19 +35,19 @@ class Renderer(IPythonRenderer):
 
 
 def in_colour(code: str, lexer: Lexer | None = None) -> str:
-    """Code, of Python if nothing else is said."""
+    """Colour code: Python, unless another lexer is given."""
     shown = highlight(code, lexer or PythonLexer(), HtmlFormatter())
     return shown.replace("<pre>", '<pre tabindex="0">', 1)
 
 
 def markdown(text: str) -> str:
-    """HTML of one cell or file. Raises `ValueError` for an invalid formula."""
+    """Convert a cell or file to HTML. Raises `ValueError` for an invalid formula."""
     found = MarkdownWithMath(renderer=Renderer(escape=False)).render(text)
     found = re.sub(r"(<table>.*?</table>)", scrolling, found, flags=re.S)
     found = found.replace(
         'type="checkbox" disabled', 'type="checkbox" aria-label="done"'
     )
-    # No line begins with the comma after a formula.
+    # Keep the comma after a formula from beginning a line.
     return re.sub(f"({MATH})([.,:;!?)’]+)", r'<span class="whole">\1\2</span>', found)
 
 
@@ -55,7 +55,7 @@ MATH = r"<math(?:(?!<math).)*?</math>"
 
 
 MESSAGES = ("verdict", "exact pays")
-"""Columns that carry a table's message, which stay in view when it scrolls."""
+"""Columns with a table's message, which stay in view when the table scrolls."""
 
 
 def scrolling(match: re.Match) -> str:
@@ -67,14 +67,14 @@ def scrolling(match: re.Match) -> str:
 
 
 def in_sight(row: str, place: int) -> str:
-    """A row whose cell at this place is the table's message."""
+    """Mark the cell at this place as the table's message."""
     before, *cells = re.split(r"(?=<t[hd]\b)", row)
     cells[place] = re.sub(r"^<t[hd]", r'\g<0> class="message"', cells[place])
     return "".join([before, *cells])
 
 
 def headed(body: str, name: str) -> tuple[str, str]:
-    """A page's title, and its first paragraph if it begins with one."""
+    """Return a page's title, and its first paragraph if it begins with one."""
     found = re.search(r"<h1[^>]*>(.*?)</h1>\s*(?:<p>(?!<img)(.*?)</p>)?", body, re.S)
     if not found:
         raise SiteError(f"{name} has no title: a line that begins with '# '")
@@ -82,7 +82,7 @@ def headed(body: str, name: str) -> tuple[str, str]:
 
 
 def from_markdown(path: Path, group: str) -> Page:
-    """A page of a Markdown file; its first heading is the title."""
+    """Make a page of a Markdown file; its first heading is the title."""
     try:
         body = markdown(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -100,7 +100,7 @@ QUIET = (
 
 
 def in_prose(body: str, change: Callable[[str], str]) -> str:
-    """`change` applied to every stretch of prose, and to nothing in `QUIET`."""
+    """Apply `change` to every stretch of prose, and to nothing in `QUIET`."""
     inside = 0
     parts = PARTS.split(body)
     for i, part in enumerate(parts):
@@ -114,7 +114,7 @@ def in_prose(body: str, change: Callable[[str], str]) -> str:
 
 
 def linked(body: str, terms: dict[str, str]) -> str:
-    """The first use of every term in prose becomes a link: term → address."""
+    """Link the first use of every term in prose to its address."""
     left = dict(terms)
 
     def first(text: str) -> str:

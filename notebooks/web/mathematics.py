@@ -1,6 +1,6 @@
-"""Mathematics without a script: MathML, and the font in which it stands.
+"""Mathematics without a script: MathML, and the font that it is set in.
 
-Every browser of today sets MathML itself, and a screen reader reads it. This module
+Every current browser sets MathML itself, and a screen reader reads it. This module
 corrects what latex2mathml gets wrong: the space next to `log` and `clip`, bars used as
 brackets, escaped braces.
 """
@@ -36,7 +36,7 @@ MENDED = {
 
 
 def mathml(formula: str, display: str = "inline") -> str:
-    """A formula as MathML, "inline" or as a "block".
+    """Convert a formula to MathML, "inline" or as a "block".
 
     Raises `ValueError` for an invalid formula.
     """
@@ -45,12 +45,12 @@ def mathml(formula: str, display: str = "inline") -> str:
         read = re.sub(r"(\\math[a-z]+) (\w)", r"\1{\2}", read)  # \mathbb E is a plain E
         read = read.replace("{aligned}", "{align*}")  # the name that latex2mathml knows
         found = convert(read, display=display)
-    except Exception as error:  # latex2mathml has no class of its own for them
-        raise ValueError(f"no formula: ${formula}$ ({error!r})") from error
+    except Exception as error:  # latex2mathml raises many kinds
+        raise ValueError(f"invalid formula: ${formula}$ ({error!r})") from error
     for pattern, mended in MENDED.items():
         found = re.sub(pattern, mended, found)
     if unknown := re.search(r">(\\[A-Za-z]+)<", found):
-        raise ValueError(f"no formula: ${formula}$ (what is {unknown[1]}?)")
+        raise ValueError(f"invalid formula: ${formula}$ (what is {unknown[1]}?)")
     return in_parts(found.replace(' xmlns="http://www.w3.org/1998/Math/MathML"', ""))
 
 
@@ -62,11 +62,11 @@ ON_A_LINE = {
     "msqrt": "√{}",
 }
 BRACKETS = {"mfrac": 0, "msqrt": 0, "msup": 1, "msubsup": 2}
-"""From which of its parts on a formula on a line needs brackets."""
+"""The first of an element's parts that needs brackets on a line."""
 
 
 def on_a_line(found: str) -> str:
-    """A formula's letters where only text can stand: o_i, p^G, (G−1)/G."""
+    """Write a formula as plain text: o_i, p^G, (G−1)/G."""
 
     def said(node: Element) -> str:
         inner = [said(one) for one in node]
@@ -84,14 +84,14 @@ def on_a_line(found: str) -> str:
 COMPARES = re.compile("[=≈∝≤≥<>→⟺⇒⇔∈]")
 OPENING, CLOSING = tuple("([{"), tuple(")]}")
 LONG = 24
-"""Letters of a formula that a line of prose may break, as TeX does."""
+"""A line of prose may break a formula with more letters, as TeX does."""
 
 
 def in_parts(found: str) -> str:
-    """A displayed or long formula in parts that begin with a relation.
+    """Split a displayed or long formula into parts that begin with a relation.
 
-    If there is room they stand in one row, as if unbroken; on a phone they continue in
-    the next. No part ends within a bracket.
+    If there is room they form one row, as if unbroken; on a phone they continue on the
+    next. No part ends inside brackets.
     """
     whole = ElementTree.fromstring(found)
     (row,), displayed = whole, whole.get("display") == "block"
@@ -105,7 +105,7 @@ def in_parts(found: str) -> str:
         wide = child.get("width") in ("1em", "2em")
         if parts[-1] and not brackets and (COMPARES.fullmatch(sign) or wide):
             parts.append("")
-            if not wide:  # at the beginning of a row it would be a sign of its own
+            if not wide:  # at the beginning of a row it would get a unary sign's space
                 operator.set("form", "infix")
         parts[-1] += ElementTree.tostring(child, "unicode")
     opening = found.partition(">")[0]
@@ -113,11 +113,11 @@ def in_parts(found: str) -> str:
 
 
 DRAWN = {"ℎ", "√", *map(chr, (*range(0x1D434, 0x1D468), *range(0x1D6E2, 0x1D71C)))}
-"""Signs that a browser writes by itself: roots, and one-letter names in italics."""
+"""Signs that a browser adds by itself: roots, and one-letter names in italics."""
 
 
 def font(formulas: str) -> bytes:
-    """The signs of MathML, and what stretches a bracket or a root, as a WOFF font."""
+    """Make a WOFF font of MathML's signs, and of what stretches a bracket or root."""
     options = subset.Options(flavor="woff", layout_features=["*"], notdef_outline=True)
     loaded = subset.load_font(str(FONT), options)
     chosen = subset.Subsetter(options)

@@ -1,4 +1,4 @@
-"""An executed notebook as a page: prose, folded or open code, and what was printed."""
+"""An executed notebook as a page: prose, folded or open code, and outputs."""
 
 import base64
 import hashlib
@@ -21,7 +21,7 @@ STILL = re.compile(
     r"On GitHub [^.]*\bstill\b[^.]*\. In JupyterLab[^.]*Shift\+Enter[^.]*\."
     r"(?: If the [^.]*Ctrl\+B[^.]*\.)?"
 )
-"""How a notebook's picture is made to move; on the page it moves already."""
+"""How to make a notebook's picture move; on the page it already moves."""
 
 
 class Chapter:
@@ -38,7 +38,7 @@ class Chapter:
         return SiteError(f"{self.path.name}, cell {self.cell}: {what}")
 
     def page(self, group: str) -> Page:
-        """Raises `SiteError` if something a reader needs is missing."""
+        """Make the page. Raises `SiteError` if something a reader needs is missing."""
         cells = nbformat.read(self.path, as_version=4).cells
         parts = []
         for self.cell, cell in enumerate(cells):
@@ -109,7 +109,7 @@ class Chapter:
         return f"<figure>{enlarged(image)}</figure>"
 
     def explorer(self, image: str, png: bytes) -> str:
-        """Show the still, and store the tables that make it move."""
+        """Show the still picture, and store the tables that make it move."""
         name = f"{self.path.stem}_{len(self.scripts) + 1}"
         stored = self.tables / f"{name}.json"
         if not stored.exists():

@@ -1,4 +1,4 @@
-"""A page of the site, and the error if one cannot be made."""
+"""A page of the site, and the error raised if one cannot be made."""
 
 import html
 import io
@@ -22,14 +22,13 @@ class SiteError(ValueError):
 
 @dataclass(frozen=True)
 class Page:
-    """A page between the site's menu and its foot.
+    """A page, without the site's menu and footer.
 
-    `file` is its name in the site's folder, all pages lie side by side. `group` is the
-    part of the menu that it stands in; a page without one is reached by links alone.
-    `body` is HTML whose links and pictures are relative to `source`, a file of the
-    repository; the build turns them into the site's. `source` is None where the page
-    was made from code: then its links are the site's already. `files` are written
-    beside the pages: by their path in the site, what they hold.
+    `file` is its name in the site's folder, which holds all pages. `group` is its part
+    of the menu; a page without one is reached by links alone. `body` is HTML whose
+    links and pictures are relative to `source`, a file of the repository; the build
+    replaces them by the site's. `source` is None for a page made from code, whose links
+    are the site's already. `files` are further files of the site, contents by path.
     """
 
     file: str
@@ -49,19 +48,19 @@ TEMPLATES = jinja2.Environment(
     trim_blocks=True,
     keep_trailing_newline=True,
 )
-"""The templates in `assets`; those of HTML escape what they are given."""
+"""The templates in `assets`; HTML templates escape what they are given."""
 TEMPLATES.policies["json.dumps_kwargs"] = {"ensure_ascii": False}
 
 
 def made(name: str, title: str, group: str = "", summary: str = "", **data) -> Page:
-    """The page that a template of its name makes of what it is given."""
+    """Make a page from the template of the same name and its data."""
     body = TEMPLATES.get_template(f"{name}.html.j2").render(data)
     return Page(f"{name}.html", title, body, group, summary=summary)
 
 
 @cache
 def prose(stem: str) -> str:
-    """A chapter's Markdown; a heading right below </details> would be read as HTML."""
+    """Join a chapter's Markdown; a heading right below </details> would become HTML."""
     cells = nbformat.read(NOTEBOOKS / f"{stem}.ipynb", as_version=4).cells
     return "\n\n".join(c.source for c in cells if c.cell_type == "markdown")
 
@@ -70,28 +69,28 @@ WITHIN_A_LINE = r"</?(?:a|b|code|em|i|math|m\w+|strong|sub|sup)\b[^>]*>"
 
 
 def text_of(fragment: str) -> str:
-    """A piece of HTML as its words, on one line."""
+    """Return the words of a piece of HTML on one line."""
     joined = re.sub(WITHIN_A_LINE, "", fragment)
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", joined)).split())
 
 
 def slug(text: str) -> str:
-    """An anchor: the words of a heading in lower case, joined by hyphens."""
+    """Make an anchor: the words of a heading in lower case, joined by hyphens."""
     return "-".join(re.findall(r"\w+(?:\.\w+)*", text.lower()))
 
 
 def size_of(picture: bytes) -> tuple[int, int]:
-    """Pixels across and down."""
+    """Return a picture's width and height in pixels."""
     with Image.open(io.BytesIO(picture)) as opened:
         return opened.size
 
 
 def sized(width: int, across: int, down: int) -> str:
-    """An image's attributes: its room, so that the page does not jump; read late."""
+    """Make an image's attributes: its size, so that the page does not jump; lazy."""
     return f'width="{width}" height="{round(down * width / across)}" loading="lazy"'
 
 
 def enlarged(image: str) -> str:
-    """A picture that links to itself, so a tap on a phone shows it at full size."""
+    """Make a picture link to itself, so that a tap on a phone shows it at full size."""
     address = re.search(r'src="([^"]+)"', image)[1]
     return f'<a class="enlarge" href="{address}">{image}</a>'

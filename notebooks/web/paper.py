@@ -30,7 +30,7 @@ from refimpl.checkpoint import write
 from web.page import NOTEBOOKS, TEMPLATES
 
 ALIVE = 0.1
-"""Reward below which a policy has collapsed: it hardly moves any more."""
+"""Reward below which a policy has collapsed, and hardly moves any more."""
 PAGE = NOTEBOOKS / "guide" / "finding.md"
 
 
@@ -64,21 +64,21 @@ def numbers() -> dict[str, Any]:
 
 
 def ran(stages: Mapping) -> pd.DataFrame:
-    """The runs of these that are stored."""
+    """Return the stored runs of these stages."""
     runs, _ = claims.read()
     return runs[runs["run"].isin(evidence.keys(tuple(stages)))]
 
 
 def breaks(table: pd.DataFrame, arm: str) -> str:
-    """The rate at which an arm breaks, the geometric mean over starts; "" unknown."""
+    """Format the rate at which an arm breaks, as geometric mean over starts, or ""."""
     new = table[table["start"].isin(TEN)]
     found = breaking_rates(new, arm, 16, rates=HALF_OCTAVES)
     return f"{statistics.geometric_mean(found.values()) * 1e4:.1f}e-4" if found else ""
 
 
 def off_pace(runs: pd.DataFrame) -> str:
-    """‖Δθ‖ of the runs at GRPO's pace over that of GRPO's own, in rollouts that still
-    earn ALIVE: the median, and from the tenth to the ninetieth of a hundred."""
+    """Format ‖Δθ‖ of the runs at GRPO's pace over that of GRPO's own, in rollouts that
+    still earn ALIVE: the median, and the 10th and 90th percentiles."""
     named = {(r.arm, r.start, r.rate): r.run for r in runs.itertuples()}
     rows = {run: claims.rows_of(run).set_index("step") for run in named.values()}
     every = [

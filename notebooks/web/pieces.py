@@ -1,8 +1,8 @@
 """A picture in pieces, for a screen that is too narrow for it.
 
 Its title becomes text, and the player stacks the rest: the columns of the legend, the
-panels, the footer. A panel whose neighbour has the numbers of its y-axis brings that
-strip along. What has more words around its panels than a footer is one piece.
+panels, the footer. If a neighbour has the numbers of a panel's y-axis, that strip is
+part of the panel's piece. A picture with several footers stays in one piece.
 """
 
 import itertools
@@ -18,9 +18,10 @@ AIR = 3
 
 
 def pieces(explorer: Explorer) -> dict:
-    """Where the title ends, and pieces.
+    """Return where the title ends, and the pieces.
 
-    A piece is left, top, right, bottom in pixels, and left, right, bottom of its strip.
+    A piece is left, top, right, bottom in pixels, then left, right, bottom of its strip
+    if it has one.
     """
     figure = explorer.figure
     panels = [one for one in figure.axes if one.get_visible()]
@@ -43,7 +44,7 @@ def pieces(explorer: Explorer) -> dict:
 
 
 def extents(explorer: Explorer, whole: Sequence[Artist]) -> Iterator[list[Bbox]]:
-    """What these take up where every control stands at one of its ends."""
+    """Yield the boxes of these artists with every control at each of its ends."""
     usual = explorer.values
     reached = {name: reach(control) for name, control in explorer.controls.items()}
     ends = [[{k: every[0]}, {k: every[-1]}] for k, every in reached.items()]
@@ -54,7 +55,7 @@ def extents(explorer: Explorer, whole: Sequence[Artist]) -> Iterator[list[Bbox]]
 
 
 def columns(legend) -> list[Bbox]:
-    """A legend's entries, those that stand below each other in one box."""
+    """Return the boxes of a legend's entries, one box per column."""
     found: list[Bbox] = []
     for handle, text in zip(legend.legend_handles, legend.get_texts()):
         own = Bbox.union([handle.get_window_extent(), text.get_window_extent()])
@@ -65,7 +66,7 @@ def columns(legend) -> list[Bbox]:
 
 
 def strip(panel, panels: Sequence, boxes: Sequence[Bbox]) -> list[int]:
-    """Where the y-axis' numbers are, if the panel has none of its own."""
+    """Return where the y-axis has its numbers, if the panel has none of its own."""
     for one, box in zip(panels, boxes):
         joined = panel.get_shared_y_axes().joined(panel, one)
         own = panel.yaxis.get_tick_params().get("labelleft", True)
@@ -76,7 +77,7 @@ def strip(panel, panels: Sequence, boxes: Sequence[Bbox]) -> list[int]:
 
 
 def cut(explorer: Explorer, box: Bbox) -> list[int]:
-    """The box with air, from the picture's upper left corner."""
+    """Return the box with some air, from the picture's upper left corner."""
     width, height = explorer.figure.bbox.size
     left, right = max(box.x0 - AIR, 0), min(box.x1 + AIR, width)
     top, bottom = max(height - box.y1 - AIR, 0), min(height - box.y0 + AIR, height)

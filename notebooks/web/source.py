@@ -1,4 +1,4 @@
-"""A file of the repository as a page, where a chapter links to it."""
+"""A file of the repository as a page, for links from chapters."""
 
 import html
 from pathlib import Path
@@ -10,7 +10,7 @@ from web.markdown import in_colour
 from web.page import ROOT, Page
 
 LARGEST = 200_000
-"""Bytes of a file that a page still shows."""
+"""The most bytes of a file that a page shows."""
 
 
 def of_code(path: Path) -> Page:

@@ -1,4 +1,4 @@
-"""The first page: it begins as the README does, with a run to drag, and has every
+"""The first page: it begins like the README, with a run to drag, and lists every
 chapter with its minutes."""
 
 import json
@@ -18,7 +18,7 @@ CORE = "00 01 02 03 05 06 10 11 13".split()
 def page(pages: Sequence[Page]) -> Page:
     chapters = [one for one in pages if one.source and one.source.suffix == ".ipynb"]
     lead, for_whom = said("Reasoning models"), said(r"\*\*For you if")
-    # The question that the picture answers stands above it, the rest below.
+    # The question that the picture answers comes above it, the rest below.
     hook, this_is, rest = lead.partition(" **This is")
     written = made(
         "index",
@@ -46,7 +46,7 @@ def said(begins: str) -> str:
 
 
 def can(chapter: Page) -> str:
-    """What a reader can do after the chapter, as the README's table says."""
+    """Return what a reader can do after the chapter, from the README's table."""
     text = FIRST.read_text(encoding="utf-8")
     row = rf"\(notebooks/{chapter.source.stem}\.ipynb\) \| (.*) \| \d+ \|$"
     found = re.search(row, text, re.M)
@@ -55,6 +55,6 @@ def can(chapter: Page) -> str:
 
 
 def image(chapter: Page) -> str:
-    """A chapter's first figure; the link's words name it."""
+    """Return a chapter's first figure, without an alt text: the link has words."""
     found = re.search(r'<img src="img/[^>]*>', chapter.body)
     return re.sub('alt="[^"]*"', 'alt=""', found[0]) if found else ""

@@ -1,8 +1,8 @@
 """Tables of an explorer, for a page that has no kernel.
 
-The signature of a move says which controls it follows. It is called over the product of
-their stops, and what each of its artists draws there is kept as SVG: every drawing
-once, and a list that says which of them belongs to which place of the product.
+The arguments of a move are the controls that it follows. It is called over the product
+of their stops, and what each of its artists draws there is kept as SVG: every drawing
+once, and a list of which drawing belongs to which place of the product.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ BYTES, CALLS = 200_000, 6500
 """Stops are left out until a file is no larger, and no move is called more often."""
 
 Position = tuple[int, ...]
-"""The index of a value, for each control that a move names."""
+"""The index of a value for each control of a move."""
 
 
 def keep(beginning: str) -> None:
@@ -48,9 +48,9 @@ def write(explorer: Explorer, path: Path) -> None:
 
 
 def tables(explorer: Explorer) -> dict:
-    """The bundle that `player.js` plays.
+    """Make the bundle that `player.js` plays.
 
-    Raises `ValueError` where a move changes what it does not return.
+    Raises `ValueError` if a move changes something that it does not return.
     """
     picture, shown = explorer.still()
     width, height = (round(x) for x in explorer.figure.bbox.size)
@@ -59,7 +59,7 @@ def tables(explorer: Explorer) -> dict:
         with in_points(explorer.figure):
             explorer.canvas.draw()
             made = Tables(explorer).bundle()
-    finally:  # as it was
+    finally:  # leave the explorer as it was
         explorer.redraw()
         explorer.draw_background()
         explorer.redraw()
@@ -77,7 +77,7 @@ def tables(explorer: Explorer) -> dict:
 
 
 def options(widget) -> list[tuple[str, object]]:
-    """List every value of a control, and how it is written."""
+    """Return every value of a control, each after its label."""
     if hasattr(widget, "options"):
         return [o if isinstance(o, tuple) else (str(o), o) for o in widget.options]
     steps = round((widget.max - widget.min) / widget.step)
@@ -88,7 +88,7 @@ def options(widget) -> list[tuple[str, object]]:
 
 
 class Control:
-    """A control's stops, from all that it can be set to; some must stay."""
+    """A control's stops, chosen from all its values; those in `must` always stay."""
 
     def __init__(self, name: str, widget, presets: Iterable[Mapping]):
         self.name, self.label = name, widget.description
@@ -104,7 +104,7 @@ class Control:
             self.stops = sorted({*chosen.tolist(), *self.must})
 
     def at(self, value) -> int:
-        """The index of the value; a slider's steps are not exact."""
+        """Return the index of the value, or of the nearest: sliders are not exact."""
         if value in self.values:
             return self.values.index(value)
         return min(range(len(self.values)), key=lambda i: abs(self.values[i] - value))
@@ -129,7 +129,7 @@ class Control:
 
 
 class Part:
-    """Drawings, or words, over the controls that a function names."""
+    """The drawings, or words, that a function makes over the controls it names."""
 
     def __init__(self, function: Callable, controls: Mapping[str, Control]):
         self.function = function
@@ -147,13 +147,13 @@ class Part:
         return self.made[position]
 
     def weight(self) -> int:
-        """Minus what its drawings take, packed: the heaviest is first in order."""
+        """Return minus the packed size of the drawings, for an order by size."""
         places = itertools.product(*(one.stops for one in self.controls))
         every = dict.fromkeys(one for place in places for one in self.at(place))
         return -len(zlib.compress("".join(every).encode()))
 
     def table(self, order: Sequence[str]) -> list[dict]:
-        """For each drawing where it is told by which controls, and what it may be."""
+        """Return for each artist its drawings, and which one belongs to which stops."""
         places = itertools.product(*(one.stops for one in self.controls))
         found = []
         for column in zip(*map(self.at, places)):
@@ -164,7 +164,7 @@ class Part:
         return found
 
     def thin(self) -> bool:
-        """Take stops from the slider that has most."""
+        """Drop stops from the slider that has the most."""
         longest = sorted(self.controls, key=lambda one: -len(one.stops))
         return any(one.thin() for one in longest)
 
@@ -212,7 +212,7 @@ class Tables:
         return Part(self.signed(lambda **values: [say(**values)], of), self.controls)
 
     def signed(self, function: Callable, like: Callable) -> Callable:
-        """The function under the other one's signature."""
+        """Give a function the signature of another one."""
         function.__wrapped__ = like  # type: ignore[attr-defined]
         return function
 
@@ -256,7 +256,7 @@ class Tables:
 
 
 def asked(prediction: Prediction | None) -> dict | None:
-    """The question, its options, and what is said to each of them after the drag."""
+    """Return the question, and what each of its options is told after the drag."""
     if prediction is None:
         return None
     said = {option: prediction.verdict(option) for option in prediction.options}
@@ -264,12 +264,12 @@ def asked(prediction: Prediction | None) -> dict | None:
 
 
 def unpacked(bundle: Mapping) -> dict:
-    """Background, artists, strip and title, as the page has them."""
+    """Unpack background, artists, strip and title, as the page has them."""
     return json.loads(zlib.decompress(b64decode(bundle["data"])))
 
 
 def state(held: Mapping, stops: Sequence[int], bundle: Mapping) -> str:
-    """The drawing, or the words, where each control is at this stop, by index."""
+    """Return the drawing, or the words, for these stops, given by index."""
     place = 0
     for i in held["over"]:
         place = place * len(bundle["controls"][i]["stops"]) + stops[i]
@@ -277,6 +277,6 @@ def state(held: Mapping, stops: Sequence[int], bundle: Mapping) -> str:
 
 
 def still(png: bytes) -> str:
-    """What tells one still from another: a hash of its pixels."""
+    """Hash the pixels of a still picture, to tell it from another."""
     pixels = np.array(Image.open(io.BytesIO(png)).convert("RGB"))
     return hashlib.sha1(pixels.tobytes()).hexdigest()

@@ -2,10 +2,10 @@
 
     python -m web.two_rewards
 
-Trains chapter 00's first run, which is paid for steps, and the same run paid for the
-right answer. Before the first rollout and after each, the model answers problems that
-are never trained on. What these answers earned, how many were right and three of them
-go into `figures/data/two_rewards.json`, in about a minute.
+Trains chapter 00's first run, which is rewarded for steps, and the same run rewarded
+for right answers. Before the first rollout and after each, the model answers problems
+that are never trained on. What these answers earned, how many were right, and three of
+them go into `figures/data/two_rewards.json`, in about a minute.
 """
 
 import json
@@ -19,14 +19,14 @@ from web.page import ROOT
 
 FILE = ROOT / "figures" / "data" / "two_rewards.json"
 SETTINGS = {"rollouts": 16, "learning_rate": 4e-4, "eval_every": 2, "seed": 0}
-"""Chapter 00's."""
+"""The settings of chapter 00."""
 PROBLEMS = 1024
 SHOWN = ("5+2+9=", "3+3+9=", "9+5+7+1=")
 """Before training the model guesses at the first, works out the second, and rambles."""
 
 
 def pays_for_steps(prompts, completions, **columns) -> list[float]:
-    """The reward that chapter 00 hacks."""
+    """Reward the steps of an answer, at most six: chapter 00's hackable reward."""
     return [min(text.count(";"), 6) / 6 for text in completions]
 
 
@@ -34,7 +34,7 @@ REWARDS = {"steps": pays_for_steps, "right": Arithmetic.reward}
 
 
 def stop(model, tokenizer, reward, problems: int = PROBLEMS) -> dict:
-    """What a policy earns and has right on held-out problems, and three answers."""
+    """Measure reward and accuracy on held-out problems, and keep three answers."""
     rows = Arithmetic().held_out(problems)
     seen = survey(model, tokenizer, rows)
     prompts, texts, right = zip(*seen.answers)
@@ -53,7 +53,7 @@ def stop(model, tokenizer, reward, problems: int = PROBLEMS) -> dict:
 
 
 def stops(reward) -> list[dict]:
-    """Before the first rollout, and after each."""
+    """Make a stop before the first rollout, and one after each."""
     model, tokenizer, _ = warm_start()
     every = [stop(model, tokenizer, reward)]
 
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def lines(value) -> str:
-    """JSON; of a list of dictionaries, one in a line."""
+    """Write JSON, with each element of a list on a line of its own."""
     if not isinstance(value, list):
         return json.dumps(value)
     return "[\n" + ",\n".join(map(json.dumps, value)) + "\n]"

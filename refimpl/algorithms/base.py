@@ -3,7 +3,7 @@
     loss = − Σ_{i,t} weight_{i,t} · objective_{i,t}
 
 An algorithm's file states the objective. Averaging happens in the weight alone, which
-`refimpl.normalisers` make once per mini-batch.
+`refimpl.normalisers` computes once per mini-batch.
 """
 
 from collections.abc import Callable, Mapping
@@ -54,8 +54,8 @@ class Objective(NamedTuple):
     `low` marks tokens below the lower bound, `high` those above the upper one, where
     the bound changes the gradient. For a one-sided clip ("sign-aware", as TRL and verl
     count) these are tokens with Â < 0 that fell and with Â > 0 that rose. For a bound
-    that holds regardless of the sign (GLM-5, IPO, Kimi, CISPO's cap) these are all.
-    None if there is no bound.
+    that holds regardless of the sign (GLM-5, IPO, Kimi, CISPO's cap) these are all
+    tokens beyond it. None if there is no bound.
     """
 
     value: Float[Tensor, "B T"] | Float[Tensor, "B 1"]
@@ -72,7 +72,7 @@ class LossResult(NamedTuple):
 
 @checked
 class Algorithm:
-    """One method: its objective, and what else the trainer and the reader need."""
+    """One method: its objective, and everything else that defines it."""
 
     name: str
     title: str
@@ -85,8 +85,8 @@ class Algorithm:
     normaliser: Callable  # the paper's
     critic: bool = False  # advantages need a value function
     one_ratio: bool = False  # a response has one ratio for all its tokens
-    # The log-probs that the trainer passes as `old_logp`. "old": those of π_old, for
-    # which the sampler's own stand unless they differ too much (`Run.reads_old`).
+    # The log-probs that the trainer passes as `old_logp`. "old": those of π_old, or the
+    # sampler's in their place if they differ little enough (`Run.reads_old`).
     # "sampler": those of the sampler, however far it is from the policy
     anchor: Literal["old", "sampler"] = "old"
     # Settings of `TrainConfig` that the paper makes part of the method
@@ -214,7 +214,7 @@ class Algorithm:
     def checked_objective(self, tokens: Tokens, hyperparameters: Mapping) -> Objective:
         """Call the objective.
 
-        Raises `UserError` if its shape is wrong, it is not finite, or has no gradient.
+        Raises `UserError` on a wrong shape, a value that is not finite, or no gradient.
         """
         objective = self.objective(tokens, **hyperparameters)
         (rows, width), who = tokens.mask.shape, f"the objective of {self.name}"
@@ -235,8 +235,8 @@ class Algorithm:
         learns = torch.is_grad_enabled() and tokens.logp.requires_grad
         if learns and not objective.value.requires_grad and tokens.advantages.any():
             raise UserError(
-                f"{who} has no gradient: it must depend on tokens.logp, which nothing "
-                "may detach"
+                f"{who} has no gradient: it must depend on tokens.logp, without "
+                "detaching it"
             )
         return objective
 

@@ -19,9 +19,9 @@ length penalty. These are switches of the trainer, and are off here so that loss
 be compared on their own.
 
 **ScaleRL** (2510.13786) is CISPO with `advantage="std_of_advantages"`,
-`normaliser="group_token_mean"`, `trust_sampler=True` (the ratio is that to the
-generator), and `dynamic_sampling=True` with `max_sampling_rounds=1`, which drops groups
-of equal rewards without replacing them. Its logits are float32, as here, and it has a
+`normaliser="group_token_mean"`, `trust_sampler=True` (the ratio is to the generator's
+policy), and `dynamic_sampling=True` with `max_sampling_rounds=1`, which drops groups of
+equal rewards without replacing them. Its logits are float32, as here, and it has a
 `sampler_delay` of up to 8. Two of its parts are missing here: prompts that are solved
 90 % of the time are removed for good (No-Positive-Resampling), and long answers are
 interrupted.

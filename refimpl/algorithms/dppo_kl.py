@@ -8,8 +8,8 @@ where Â > 0, or fallen where Â < 0.
 
 **Bounds.** δ is in nats; 0.05 is the paper's value (App. C and E).
 
-**Departures.** Those of DPPO-TV. Under either policy the probability of another token
-is taken to be at least 1e-8; verl adds 1e-8 to both.
+**Departures.** Those of DPPO-TV. Under either policy the probability of all other
+tokens is taken to be at least 1e-8; verl adds 1e-8 to both.
 """
 
 import torch

@@ -3,7 +3,7 @@
     ∇J = (1/G) Σ_i (1/|o_i|) Σ_t  g(r, Â) · r · Â_i ∇log π_θ(o_{i,t})
 
 The gate g is the share of a token's unclipped gradient that is kept. PPO's is 1 or 0,
-SAPO's is a sech². The factor r is not part of g, or it would count twice.
+SAPO's is a sech². The factor r is not part of g; otherwise it would count twice.
 """
 
 import inspect

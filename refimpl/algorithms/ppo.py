@@ -51,7 +51,7 @@ def clipped(
 
 
 def stopped(ratio: Tensor, advantages: Tensor, low: float, high: float) -> tuple:
-    """The tokens that a one-sided clip to [low, high] stops: (below, above)."""
+    """Mark the tokens that a one-sided clip to [low, high] stops: (below, above)."""
     return (advantages < 0) & (ratio < low), (advantages > 0) & (ratio > high)
 
 
@@ -88,7 +88,7 @@ def value_loss(
     for name, x in (given | {"weight": weight}).items():
         if x.shape != mask.shape:  # another shape could broadcast silently
             raise UserError(
-                f"{name} must have a number per token, as the mask of shape "
+                f"{name} must have one number per token, like the mask of shape "
                 f"{tuple(mask.shape)}, got {tuple(x.shape)}"
             )
     response = mask.bool()  # a value at padding must not get a gradient

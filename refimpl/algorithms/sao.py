@@ -11,10 +11,10 @@ advantages have λ = 1 − 1/(1.5 l) for a response of l tokens, the critic's ta
 `epsilon_low=0.8, epsilon_high=3.0` keep 0.2 to 4 (code).
 
 **Settings that are yours.** The paper has `group_size=1`, 128 prompts, and a critic
-that was trained before, at 5 times the policy's rate. Here `critic_warmup` trains it.
+that was trained beforehand, at 5 times the policy's rate; here `critic_warmup` does it.
 
 **Not stated, or disputed.** We know the paper from notes that quote it, which leave
-open: the stop-gradient (here as in GLM-5; without it a sign turns where π < 1/e); the
+open: the stop-gradient (here as in GLM-5; without it the sign flips where π < 1/e); the
 denominator (here all tokens, kept or not) and γ (here 1); α (1.5 here, VAPO's is 0.05)
 and if l counts observations (not here); whitening (on here), the value loss and its
 clip (PPO's here); if "10-step warm-up" means the learning rate or the critic alone (off

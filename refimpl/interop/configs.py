@@ -2,7 +2,7 @@
 
     python -m refimpl verl-config sapo > sapo.yaml
 
-This does not need verl. The method itself supplies everything that differs between
+verl need not be installed. The method itself supplies everything that differs between
 methods: the normaliser's name in verl, the advantages, the critic, dynamic sampling.
 """
 
@@ -52,18 +52,18 @@ ESTIMATORS = {
 
 
 def missing(algorithm: Algorithm) -> str | None:
-    """The reason why verl cannot run this method; None if it can."""
+    """Return the reason why verl cannot run this method; None if it can."""
     if algorithm.training.get("router_shift"):
         return (
-            f"{algorithm.name} needs the routing of two passes, and verl hands a "
-            "policy loss log-probs alone (the bridge to TRL has it)"
+            f"{algorithm.name} needs the routing of two passes, but verl gives a "
+            "policy loss only log-probs (the bridge to TRL supports it)"
         )
     if getattr(algorithm.normaliser, "verl", None) is None:
         known = (getattr(f, "verl", None) for f in normalisers.NORMALISERS.values())
         names = filter(None, known)
         return (
-            f"{algorithm.name} is averaged by {algorithm.normaliser.__name__}, and "
-            f"verl knows {', '.join(names)}"
+            f"{algorithm.name} is averaged by {algorithm.normaliser.__name__}, but "
+            f"verl has only {', '.join(names)}"
         )
     return None
 

@@ -1,6 +1,6 @@
 """Read the log of a training run, and rename its columns to the names of this course.
 
-Five forms are tried, and the one that yields the most rows is right: JSON (TRL's
+Five forms are tried, and the one that yields the most rows is used: JSON (TRL's
 `trainer_state.json`), JSON lines (verl's file logger, `History.save`), dictionaries as
 TRL prints them, the lines that verl prints, and CSV (also W&B's and TensorBoard's). The
 tables `names` and `patterns` in `symptoms.toml` translate the names of columns.
@@ -27,9 +27,9 @@ READ_BY_RULES = {check["of"] for row in DATA["row"] for check in row["checks"]}
 SIGNALS = READ_BY_RULES - {"loss", "grad_norm", "entropy"}
 """The columns that supervised training does not log."""
 FEWEST = 4
-"""The fewest rows in which the beginning and the end of a run can be distinguished."""
+"""The fewest rows in which the beginning of a run can be told from its end."""
 EXPECTED = (
-    "expected is TRL's trainer_state.json, what TRL or verl prints, verl's metrics as "
+    "expected: TRL's trainer_state.json, what TRL or verl prints, verl's metrics as "
     "JSON lines, or a CSV with a line of names, among them reward or critic/score/mean"
 )
 FLAT = re.compile(r"\{[^{}]*\}")
@@ -42,9 +42,9 @@ CALL = re.compile(r"[\w.]+\(([^(),]+)[^()]*\)")
 class Log(NamedTuple):
     """A log as rows of numbers, one per logged step; `called` has the file's own names.
 
-    A missing number is None; NaN and infinity stay as they are. Of several columns that
-    mean accuracy, or that are parts of a reward, each has a key of its own:
-    "rewards: …". `notes` are sentences on what has not been read.
+    A missing number is None; NaN and infinity stay as they are. If several columns mean
+    accuracy, or are parts of a reward, each has a key of its own, such as "rewards: …".
+    `notes` are sentences on what has not been read.
     """
 
     path: str
@@ -54,7 +54,7 @@ class Log(NamedTuple):
     notes: tuple[str, ...] = ()
 
     def seen(self, key: str) -> list[tuple[int, float]]:
-        """The finite numbers of a column, each with the index of its row."""
+        """Return the finite numbers of a column, each with the index of its row."""
         cells = enumerate(self.columns.get(key, []))
         return [(i, x) for i, x in cells if x is not None and math.isfinite(x)]
 
@@ -65,7 +65,7 @@ class Log(NamedTuple):
         return first <= 2 * (second - first)
 
     def keys(self, of: str) -> list[str]:
-        """The columns that a rule on `of` judges."""
+        """Return the columns that a rule on `of` judges."""
         return [key for key in self.columns if key.partition(": ")[0] == of]
 
 
@@ -92,9 +92,9 @@ def read(path: str | Path) -> Log:
     if most < FEWEST:
         few = ", ".join(name[:40] for name in [*called.values()][:8]) or "no names"
         raise UserError(
-            f"{path} has {most} rows with a reward, an accuracy or a KL, and {FEWEST} "
-            f"are the fewest that show a beginning and an end; its columns are "
-            f"{few}; {EXPECTED}"
+            f"{path} has {most} rows with a reward, an accuracy or a KL, but at least "
+            f"{FEWEST} are needed to compare a run's end with its beginning; its "
+            f"columns are {few}; {EXPECTED}"
         )
     steps = columns.get("step", [None] * len(rows))
     numbered = [float(i) if s is None else s for i, s in enumerate(steps)]
@@ -102,14 +102,14 @@ def read(path: str | Path) -> Log:
 
 
 def decoded(data: bytes) -> str:
-    """The text of a file. PowerShell redirects what is printed as UTF-16."""
+    """Decode a file. PowerShell redirects what is printed as UTF-16."""
     wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")
     return data.decode("utf-16" if wide else "utf-8-sig", errors="replace")
 
 
 def rows_of(text: str) -> list[Row]:
-    """The rows of a text, read in the form that gives the most rows with a column that
-    only reinforcement learning logs."""
+    """Read a text in the form that gives the most rows with a column that only
+    reinforcement learning logs."""
     forms = (as_json, as_json_lines, as_printed, as_verl_prints, as_table)
     readings = [[row for row in form(text) if isinstance(row, dict)] for form in forms]
 
@@ -121,7 +121,7 @@ def rows_of(text: str) -> list[Row]:
 
 
 def as_json(text: str) -> Iterable[Any]:
-    """A JSON list of rows, a trainer's state, or an object of columns."""
+    """Read a JSON list of rows, a trainer's state, or an object of columns."""
     whole = parsed(text)
     if isinstance(whole, dict):
         lists = {n: x for n, x in whole.items() if isinstance(x, list)}
@@ -140,7 +140,7 @@ def as_json_lines(text: str) -> Iterator[Any]:
 
 
 def as_printed(text: str) -> Iterator[Any]:
-    """Dictionaries without others inside, wherever they stand between other output."""
+    """Read dictionaries without others inside, anywhere in other output."""
     for found in FLAT.findall(text):
         row = parsed(found)
         if row is None:
@@ -152,7 +152,7 @@ def as_printed(text: str) -> Iterator[Any]:
 
 
 def as_verl_prints(text: str) -> Iterator[Row]:
-    """Lines "step:3 - actor/entropy:0.4 - …"."""
+    """Read lines such as "step:3 - actor/entropy:0.4 - …"."""
     for step, rest in CONSOLE.findall(text):
         parts = [part.rpartition(":") for part in rest.split(" - ")]
         row = {name.strip(): value for name, _, value in parts}
@@ -162,8 +162,8 @@ def as_verl_prints(text: str) -> Iterator[Row]:
 
 
 def as_table(text: str) -> list[Row]:
-    """The rows of a CSV. Its separator is the most frequent of comma, semicolon, tab
-    and bar in the first line."""
+    """Read a CSV. Its separator is the most frequent of comma, semicolon, tab and bar
+    in the first line."""
     lines = text.lstrip("\n").splitlines()
     sign = max(",;\t|", key="".join(lines[:1]).count)
     try:
@@ -187,7 +187,7 @@ def inner(row: Row) -> Row:
 
 def flat(row: Row, file: str) -> Row:
     """Unpack a row of verl's, add the range of its scores, read "5/200" as step 5, and
-    name the one curve that TensorBoard exports, whose name stands in the file's."""
+    name the one curve that TensorBoard exports, after the file."""
     row = {k: x for k, x in row.items() if k != "data"} | inner(row)
     step = row.get("global_step/max_steps")
     if isinstance(step, str):
@@ -202,8 +202,8 @@ def flat(row: Row, file: str) -> Row:
 
 
 def of_one_run(rows: list[Row]) -> tuple[list[Row], tuple[str, ...]]:
-    """W&B's export calls a column "run - name", and its columns of extremes
-    "run - name__MIN"; keep those of the first run."""
+    """Keep the columns of the first run: W&B's export calls one "run - name", and its
+    extremes "run - name__MIN"."""
     every = dict.fromkeys(n for row in rows for n in row if isinstance(n, str))
     runs = dict.fromkeys(n.rpartition(" - ")[0] for n in every if " - " in n)
     first, *others = runs or [""]
@@ -212,12 +212,12 @@ def of_one_run(rows: list[Row]) -> tuple[list[Row], tuple[str, ...]]:
     rows = [{n: x for n, x in row.items() if n in kept} for row in rows]
     if not others:
         return rows, ()
-    return rows, (f"Of {len(runs)} runs in this file the first is read, {first}.",)
+    return rows, (f"Of the {len(runs)} runs in this file only {first} is read.",)
 
 
 def named(names: Iterable[str]) -> dict[str, str]:
-    """Our names with those of the file. If two mean the same column, ours has priority,
-    then the one that stands first in `symptoms.toml`."""
+    """Map our names to those of the file. If two mean the same column, ours has
+    priority, then the one that comes first in `symptoms.toml`."""
     order = [*OURS]
     called: dict[str, str] = {}
 
@@ -234,13 +234,13 @@ def named(names: Iterable[str]) -> dict[str, str]:
 
 
 def bare(name: str) -> str:
-    """A name without the run and the mode that W&B and TensorBoard put before it."""
+    """Remove the run and the mode that W&B and TensorBoard put before a name."""
     return name.rpartition(" - ")[2].strip().removeprefix("train/").lower()
 
 
 @cache
 def ours(name: str) -> str:
-    """The course's name for a column; the name itself if there is none."""
+    """Return the course's name for a column; the name itself if there is none."""
     plain = bare(name)
     for ours, pattern in DATA["patterns"].items():
         if plain not in OURS and plain != ours and re.fullmatch(pattern, plain):
@@ -256,8 +256,8 @@ def is_known(key: str, columns: Iterable[str] = READ_BY_RULES) -> bool:
 def merged(rows: list[Row], name: str | None) -> list[Row]:
     """Join the rows of each step, and sort them, if every row has a step.
 
-    An evaluation stands in a row of its own. Of a cell that is there twice the last one
-    counts, because a resumed run logs some steps again.
+    An evaluation has a row of its own. If a cell occurs twice, the last one counts,
+    because a resumed run logs some steps again.
     """
     steps = [number(row.get(name)) for row in rows]
     if any(step is None or not math.isfinite(step) for step in steps):
@@ -274,7 +274,7 @@ def count(cells: list[float | None]) -> int:
 
 
 def number(value: Any) -> float | None:
-    """A cell as a number; None if it is empty or not a number."""
+    """Convert a cell to a number; None if it is empty or not a number."""
     if isinstance(value, str) and (call := CALL.fullmatch(value.strip())):
         value = call[1]
     try:

@@ -1,4 +1,4 @@
-"""Advantages of a generation in TRL, in which some responses may have no score."""
+"""Advantages of a TRL generation in which some responses may have no score."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ def advantages_of(
     """
     if len(rewards) % size:
         raise UserError(
-            f"{len(rewards)} rewards are no whole number of groups of {size}"
+            f"{len(rewards)} rewards are not a whole number of groups of {size}"
         )
     group = torch.arange(len(rewards), device=rewards.device) // size
     unscored = rewards.isnan()

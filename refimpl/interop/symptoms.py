@@ -23,8 +23,9 @@ Series = list[float]
 TOGETHER = 20
 """Findings that begin in the same twentieth of a run count as simultaneous."""
 UNSEEN = (
-    "No log shows what the answers say: read ten beside their rewards. Nor where in an "
-    "answer sampler and trainer differ, nor what a mixture of experts' routers do."
+    "No log shows what the answers say: read ten of them with their rewards. Nor does "
+    "it show where in an answer sampler and trainer differ, or what an MoE's routers "
+    "do."
 )
 
 
@@ -43,28 +44,28 @@ class Finding(NamedTuple):
 
 
 def quarter(x: Series) -> int:
-    """The number of rows in a quarter."""
+    """Return the number of rows in a quarter."""
     return max(1, len(x) // 4)
 
 
 def early(x: Series) -> float:
-    """The mean of the first quarter; NaN if it is infinite in both directions."""
+    """Return the mean of the first quarter; NaN if it holds both infinities."""
     first = x[: quarter(x)]
     return math.nan if {math.inf, -math.inf} <= {*first} else fmean(first)
 
 
 def late(x: Series) -> float:
-    """The mean of the last quarter."""
+    """Return the mean of the last quarter."""
     return early(x[::-1])
 
 
 def times(x: Series, base: float) -> Series:
-    """The series in multiples of `base`; infinite above a base of 0."""
+    """Return the series in multiples of `base`; infinite above a base of 0."""
     return [v / base if base > 0 else math.inf if v > base else 1.0 for v in x]
 
 
 def error(x: Series) -> float:
-    """The standard error of the difference of two quarters' means: σ √(2/k).
+    """Return the standard error of the difference of two quarters' means: σ √(2/k).
 
     The noise σ of a row is estimated from neighbours: the median of first differences
     is 0.6745 √2 σ, also if the level jumps once, and that of second differences
@@ -79,16 +80,18 @@ def error(x: Series) -> float:
 
 
 def in_noise(x: Series) -> Series:
-    """The distance from the first quarter's mean, in standard errors."""
+    """Return the distance from the first quarter's mean, in standard errors."""
     usual, begin = error(x), early(x)
     change = [v - begin for v in x]
     return [c / usual if usual else c * math.inf if c else 0.0 for c in change]
 
 
 def spikes(x: Series) -> Series:
-    """The size of each row in multiples of what was usual before: four in five of the
-    earlier rows are no larger. What is usual is at least the median of the rows that
-    are not 0. Rows 0 to 2 are 1."""
+    """Return the size of each row in multiples of what was usual before.
+
+    Four in five of the earlier rows are no larger than what is usual, which is at least
+    the median of the rows that are not 0. Rows 0 to 2 are 1.
+    """
     size = [abs(v) for v in x]
     least = median([v for v in size if v] or [0.0])
     before: Series = []
@@ -101,18 +104,18 @@ def spikes(x: Series) -> Series:
 
 
 def means(x: Series, k: int) -> Series:
-    """The means of k consecutive rows, the first of which is the first row."""
+    """Return the means of k consecutive rows, starting from each row in turn."""
     sums = [0.0, *accumulate(x)]
     return [(b - a) / k for a, b in zip(sums, sums[k:])]
 
 
 def below(x: Series) -> Series:
-    """How far each row lies below the best quarter before it, as a share of the largest
-    size in the column; 0 if the end is not below it by more than the noise.
+    """Return how far each row lies below the best quarter before it, as a share of the
+    largest size in the column; 0 if the end is not below it by more than the noise.
 
-    That is four standard errors, because the best of many quarters is compared; two and
-    a half for the loss of a quarter of the size, one for the loss of half of it. Of
-    three rows or fewer all must be.
+    The noise is four standard errors, because the best of many quarters is compared;
+    two and a half if a quarter of the size is lost, one if half of it is. If a quarter
+    has three rows or fewer, all of the last must lie below.
     """
     k, quarters = quarter(x), means(x, quarter(x))
     top, size = max(quarters), max(map(abs, x))
@@ -125,13 +128,13 @@ def below(x: Series) -> Series:
 
 
 def turned(x: Series) -> Series:
-    """The same of a column that had risen before; 0 of any other."""
+    """Return `below` for a column that had risen before; 0 for any other."""
     risen = max(means(x, quarter(x))) - early(x) > 4 * error(x)
     return below(x) if risen else [0.0] * len(x)
 
 
 def gain(x: Series) -> Series:
-    """The distance from the first quarter's mean, as a share of the largest size."""
+    """Return each row minus the first quarter's mean, in shares of the largest size."""
     size = max(map(abs, x)) or 1.0
     return [(v - early(x)) / size for v in x]
 
@@ -183,7 +186,7 @@ class Fit(NamedTuple):
 
 
 def fits(log: Log, check: Row) -> list[Fit] | None:
-    """Judge a check: the columns that it fits; None if it cannot be judged."""
+    """Return the columns that a check fits; None if it cannot be judged."""
     only = holds(log, check.get("only", []))
     judged = [judge(log, check, key) for key in log.keys(check["of"])]
     if only is None or all(one is None for one in judged):
@@ -194,8 +197,7 @@ def fits(log: Log, check: Row) -> list[Fit] | None:
 
 
 def judge(log: Log, check: Row, key: str) -> Fit | None:
-    """Judge one column; of strength 0 if it does not fit, None if it has too few
-    numbers."""
+    """Judge one column: strength 0 if it does not fit; None for too few numbers."""
     cells = log.seen(key)
     if check["read"] == "broken":
         given = enumerate(log.columns[key])
@@ -227,8 +229,8 @@ def judge(log: Log, check: Row, key: str) -> Fit | None:
 
 
 def begin(beyond: list[bool], k: int, at_once: bool) -> int:
-    """Where a trend begins: at the first row beyond the limit (not at row 0, unless
-    `at_once`) from which on most are, and most of the next k; 0 if there is none."""
+    """Return where a trend begins: the first row beyond the limit (not row 0, unless
+    `at_once`) after which most rows are, and most of the next k; 0 if there is none."""
     for i, yes in enumerate(beyond):
         near, rest = beyond[i : i + max(1, k)], beyond[i:]
         if yes and (i or at_once) and all(2 * sum(s) >= len(s) for s in (near, rest)):
@@ -250,11 +252,11 @@ def fact(log: Log, name: str) -> bool | None:
 
 
 def findings(log: Log) -> list[Finding]:
-    """The rows that fit, in order; symptoms that may be intended come last."""
+    """Return the rows that fit, in order; symptoms that may be intended come last."""
     found, span = [], len(log.steps) / TOGETHER
     for row in DATA["row"]:
         judged = [fit for c in row["checks"] for fit in fits(log, c) or []]
-        # Of two checks that one column fits, the first is said.
+        # If one column fits two checks, the first is reported.
         words = {fit.key: fit.words for fit in judged[::-1]}
         if judged:
             others = (o for o in row.get("instead", []) if holds(log, o["only"]))
@@ -276,7 +278,7 @@ def findings(log: Log) -> list[Finding]:
 
 
 def unjudged(log: Log) -> dict[str, list[str]]:
-    """The rows that this log cannot decide, with the columns that they need."""
+    """Return the rows that this log cannot decide, with the columns that they need."""
     return {
         row["symptom"]: list(dict.fromkeys(check["of"] for check in row["checks"]))
         for row in DATA["row"]
@@ -285,16 +287,16 @@ def unjudged(log: Log) -> dict[str, list[str]]:
 
 
 def report(log: Log) -> str:
-    """The findings, and the rows that could not be judged, as text for the terminal."""
+    """Format the findings, and the rows that could not be judged, for the terminal."""
     steps, found = log.steps, findings(log)
     lines = [f"{log.path}: {len(steps)} rows, steps {steps[0]:g} to {steps[-1]:g}"]
     lines += log.notes
     if all(finding.harmless for finding in found):
-        lines.append("Nothing is named as wrong, which is no proof that all is well.")
+        lines.append("No symptom was found, which is no proof that all is well.")
     for place, finding in enumerate(found, 1):
         row, begin = finding.row, steps[finding.since]
         strength = f"strength {finding.strength:.2f}"
-        how = "right if meant" if finding.harmless else strength
+        how = "fine if intended" if finding.harmless else strength
         lines += [
             f"{place}. {row['symptom']}  ({how}, from step {begin:g})",
             f"   seen:   {finding.words}",
@@ -303,6 +305,6 @@ def report(log: Log) -> str:
             f"   then measure: {row['next']}",
         ]
     if missing := unjudged(log):
-        lines.append("Not judged, because it is not in this log:")
+        lines.append("Not judged, because the columns are not in this log:")
         lines += [f"   {symptom}: {', '.join(of)}" for symptom, of in missing.items()]
     return "\n".join([*lines, UNSEEN])

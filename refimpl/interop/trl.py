@@ -124,9 +124,9 @@ class RefimplGRPOTrainer(GRPOTrainer):
         return batch
 
     def _generation_weight(self, batch: dict) -> Tensor:
-        """This process's part of the weights for the responses of all processes.
+        """Return this process's part of the weights for the responses of all processes.
 
-        They are multiplied by the number of processes, because gradients are averaged.
+        Multiplied by the number of processes, because their gradients are averaged.
         """
         masks, longest = self._masks(batch), self.max_completion_length
         group = torch.arange(len(masks), device=masks.device) // self.group_size
@@ -136,13 +136,13 @@ class RefimplGRPOTrainer(GRPOTrainer):
         return self._share(weight, batch) * self.accelerator.num_processes
 
     def _masks(self, batch: dict) -> Tensor:
-        """All processes' masks, (N, max_completion_length)."""
+        """Gather all processes' masks, (N, max_completion_length)."""
         mask = self.accelerator.pad_across_processes(_mask(batch), dim=1)
         more = max(0, self.max_completion_length - mask.shape[1])
         return self.accelerator.gather(F.pad(mask, (0, more)))
 
     def _share(self, whole: Tensor, batch: dict) -> Tensor:
-        """This process's rows and columns of a tensor for all processes."""
+        """Return this process's rows and columns of a tensor for all processes."""
         rows, width = batch["completion_ids"].shape
         part = whole[self.accelerator.process_index * rows :][:rows]
         return part if part.ndim == 1 else part[:, :width]
@@ -195,7 +195,7 @@ class RefimplGRPOTrainer(GRPOTrainer):
         return rest + result.loss
 
     def _weight(self, inputs, mask, logp, old_logp, entropies) -> Tensor:
-        """The weight of a slice, times the corrections of TRL's own loss."""
+        """Return the weight of a slice, times the corrections of TRL's own loss."""
         weight = inputs["weight"]
         if self.model.training:
             steps = self.args.steps_per_generation

@@ -29,13 +29,13 @@ def version() -> None:
 
 
 def loss_type(trainer) -> str:
-    """TRL's name for the normaliser, with which TRL averages its KL."""
+    """Return TRL's name for the normaliser, with which TRL averages its KL."""
     name = getattr(trainer.normaliser, "trl", None)
     if name is None:
         raise UserError(
             f"{trainer.algorithm.name} is averaged by {trainer.normaliser.__name__}, "
-            "for which TRL has no name to average its KL by: give normaliser=, or say "
-            "which of its loss_types comes nearest, normalisers.called(trl=…)"
+            "but TRL averages its KL by a loss_type: give normaliser=, or name the "
+            "nearest loss_type with normalisers.called(trl=…)"
         )
     return name
 
@@ -65,20 +65,20 @@ def settings(trainer, args: GRPOConfig) -> None:
     if trainer.routed and args.gradient_checkpointing:
         raise UserError(
             "gradient_checkpointing, which TRL turns on by default, runs the layers "
-            "again outside of the replay: set it to False"
+            "again outside the replay: set it to False"
         )
     if trainer.replay == "R3":
         raise UserError(
             "replay='R3' is not possible: TRL's samplers do not return their routing; "
-            "take 'R2'"
+            "use 'R2'"
         )
     advantages(trainer, args, default)
     if algorithm.training.get("dynamic_sampling"):
         warnings.warn(
-            f"of {algorithm.name} this is the loss alone: TRL's data loader hands a "
-            "generation's prompts over before any reward is known, so groups of equal "
-            "rewards cannot be replaced (dynamic sampling); overlong punishment is "
-            "TRL's get_soft_overlong_punishment, a reward function",
+            f"only the loss of {algorithm.name} is used: TRL chooses a generation's "
+            "prompts before any reward is known, so groups of equal rewards cannot be "
+            "replaced (dynamic sampling); for the overlong punishment, add TRL's "
+            "reward function get_soft_overlong_punishment",
             stacklevel=4,
         )
 
@@ -95,13 +95,13 @@ def advantages(trainer, args: GRPOConfig, default: dict) -> None:
         if algorithm.critic:
             warnings.warn(
                 f"TRL has no critic: {algorithm.name} is its clipped loss here, with "
-                "the group's advantages in place of those of a value function",
+                "group advantages instead of a value function's",
                 stacklevel=5,
             )
     elif args.multi_objective_aggregation != default["multi_objective_aggregation"]:
         raise UserError(
-            "multi_objective_aggregation is part of TRL's own advantages: leave it "
-            "out, or advantages="
+            "multi_objective_aggregation is part of TRL's own advantages: leave out "
+            "either it or advantages="
         )
 
 
@@ -110,9 +110,9 @@ def dense(trainer) -> None:
     if trainer.routed and not is_moe(trainer.model):
         raise UserError(
             f"{trainer.algorithm.name} with replay={trainer.replay!r} and router_shift="
-            f"{bool(trainer.placement)} needs a mixture of experts, "
-            f"{type(trainer.model).__name__} has no router; for a dense model take a "
-            "method without router shift, as gmpo is"
+            f"{bool(trainer.placement)} needs a mixture of experts, but "
+            f"{type(trainer.model).__name__} has no router; for a dense model use a "
+            "method without router shift, such as gmpo"
         )
 
 

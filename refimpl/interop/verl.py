@@ -102,7 +102,7 @@ def _loss_of(algorithm: Algorithm, given: dict[str, Any]) -> Callable:
 
 
 def _weight(like: Tensor, mask: Tensor, mode: str, config: ActorConfig | None):
-    """The factor of each token's loss in `agg_loss`: its gradient, as it is linear."""
+    """Return each token's factor in `agg_loss`: its gradient, since it is linear."""
     counts = config.global_batch_info if config is not None else {}
     with torch.enable_grad():
         each = torch.zeros_like(like, requires_grad=True)

@@ -1,4 +1,4 @@
-"""The experts that a rollout's tokens visited: while sampling, in π_old's pass, now."""
+"""Which experts a rollout's tokens visited: when sampled, in π_old's pass, and now."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property

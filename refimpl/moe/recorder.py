@@ -48,11 +48,11 @@ class Routing:
     passes: "list[Routing]" = field(default_factory=list)
 
     def visited(self, batch: int) -> Int[Tensor, "B L layers k"]:
-        """The visited experts of all layers as one int16 tensor."""
+        """Return the visited experts of all layers as one int16 tensor."""
         return torch.stack(self.experts, 1).to(torch.int16).unflatten(0, (batch, -1))
 
     def favoured(self, batch: int) -> Int[Tensor, "B L layers k"]:
-        """The top-k experts by the logits, even where others were replayed."""
+        """Return the top-k experts by the logits, even where others were replayed."""
         k = self.experts[0].shape[-1]
         top = torch.stack(self.logits, 1).topk(k).indices
         return top.to(torch.int16).unflatten(0, (batch, -1))
@@ -60,7 +60,7 @@ class Routing:
     def log_probs(
         self, experts: Int[Tensor, "B L layers k"]
     ) -> Float[Tensor, "B L layers k"]:
-        """The router's log-probs of `experts` in nats; 0 where an expert is FREE."""
+        """Compute router log-probs of `experts`, nats; 0 where an expert is FREE."""
         logp = at_least_float32(torch.stack(self.logits, 1)).log_softmax(
             -1
         )  # (N, layers, E)
@@ -69,13 +69,13 @@ class Routing:
         return torch.where(experts == FREE, 0.0, logp)
 
     def visits(self, batch: int) -> Visits:
-        """The visited experts with their log-probs."""
+        """Return the visited experts with their log-probs."""
         experts = self.visited(batch)
         return Visits(experts, self.log_probs(experts))
 
 
 def routers(model: nn.Module) -> list[nn.Module]:
-    """All routers of `model` from the first layer to the last; none if it is dense."""
+    """Return the routers of `model`, first layer first; none if it is dense."""
     return [m for m in model.modules() if type(m).__name__.endswith("Router")]
 
 
@@ -154,7 +154,7 @@ class Recorder:
         self.normalised: dict[int, bool] = {}  # per layer, see `_normalised`
 
     def watch(self, layer: int, router: nn.Module, _inputs, output):
-        """Record a router's output; return it, changed where noise or replay ask so."""
+        """Record a router's output, and return it with noise or replayed experts."""
         if layer not in self.normalised:
             self.normalised[layer] = _normalised(router, output)
         logits, scores, chosen = output
@@ -175,7 +175,7 @@ class Recorder:
         return logits, logits.topk(chosen.shape[-1]).indices
 
     def replayed(self, layer: int, chosen: Tensor) -> Tensor:
-        """The experts of the record, or the router's own choice where it has none."""
+        """Return the record's experts, or the router's own choice where it has none."""
         old = self.experts[:, :, layer].reshape(chosen.shape).long()
         return torch.where(old == FREE, chosen, old)
 

@@ -30,7 +30,7 @@ def router_weights(
 def overlap(
     old: Int[Tensor, "... k"], new: Int[Tensor, "... k"]
 ) -> Float[Tensor, "..."]:
-    """The share of a token's old experts that it still visits, from 0 to 1."""
+    """Return the share of a token's old experts that it still visits, from 0 to 1."""
     return (old[..., :, None] == new[..., None, :]).any(-1).float().mean(-1)
 
 

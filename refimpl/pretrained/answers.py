@@ -81,7 +81,7 @@ def habit(completion: str) -> str:
 def contains_answer(
     prompts: Any, completions: Collection[Any], *, answer: Collection[Any], **columns
 ) -> list[float]:
-    """A lenient scorer that can be fooled: 1.0 if the text contains the right answer.
+    """Reward 1.0 if the text contains the right answer: lenient, and easily fooled.
 
     A completion that lists all numbers always gets the reward, which is chapter 13's
     example of reward hacking. Numbers are compared by value, so that 1,000 equals
@@ -113,19 +113,19 @@ def math_correct(
     time_limit: Positive = 2.0,
     **columns,
 ) -> list[float]:
-    """1.0 where the final answer equals the reference as mathematics, else 0.0.
+    """Reward 1.0 where the final answer equals the reference as mathematics, else 0.0.
 
     The final answer is in the last `<answer>…</answer>`, in the last `\\boxed{…}` (or
     boxes, if *and*, *or* or a comma joins them), after `answer is`, or else at the end.
     It is compared by math-verify: `1/2`, `0.5`, `½` and `\\frac{1}{2}` are equal. Words
-    and choices (`Monday`, `(D) Marta`), and what math-verify cannot read, are compared
-    as texts. An answer that takes more than `time_limit` seconds is wrong.
+    and choices (`Monday`, `(D) Marta`), and whatever math-verify cannot read, are
+    compared as texts. An answer that takes more than `time_limit` seconds is wrong.
 
     Like math-verify, this function forgives units, the order of a list, and a decimal
     within 1e-6 of a fraction. It does not forgive another base (4210_5 or 4210 for
     4210_7), nor an equation in unknowns for its right side (x² + y² = 1 for 1).
 
-    Raises `UserError` if a reference can never be paid, naming its row, or if
+    Raises `UserError` if no answer could match a reference, naming its row, or if
     math-verify is not installed (`pip install "refimpl[real]"`).
     """
     check_references(answer, float(time_limit))
@@ -140,7 +140,7 @@ def math_correct(
 
 
 def _read(completion: str, reference: str) -> float | str:
-    """The score if comparing texts decides it, else the text for math-verify."""
+    """Return the score if comparing texts decides it, else the text for math-verify."""
     text, is_marked = notation.final(completion)
     text = notation.english(text[-judge.MAX_ANSWER_CHECKED :], reference)
     if not is_marked:
@@ -151,7 +151,7 @@ def _read(completion: str, reference: str) -> float | str:
 
 
 def _reference(answer: Any) -> str:
-    """The reference without a tag, words before its `$`, or a full stop after it."""
+    """Strip a reference of a tag, words before its `$`, and a full stop after it."""
     text = str(answer).strip()
     text = (notation.in_tag(text) or text).removeprefix("####").strip()
     text = re.sub(r"^\\[(\[](.*)\\[)\]][.,]?$", r"\1", text, flags=re.S).strip()
@@ -165,7 +165,7 @@ def _gold(reference: str) -> str:
 
 
 def check_references(answer: Collection[Any], time_limit: float = 2.0) -> None:
-    """Read each reference, and raise `UserError` at the first that can never be paid.
+    """Read each reference. Raises `UserError` at the first that no answer could match.
 
     A run checks the references of its first rows before it begins. Call this function
     to check a whole data set.
@@ -178,9 +178,9 @@ def check_references(answer: Collection[Any], time_limit: float = 2.0) -> None:
         whole = re.search(r"[\w∞∅].*(?<![-+*/^_=<\\])$", reference, re.S)
         if not whole or reference.count("{") > reference.count("}"):
             raise UserError(
-                f"the reference in row {row}, {shown(right)}, cannot be compared, as "
-                "it is empty or cut off: mend that row or leave it out, or judge it by "
-                "a function of your own"
+                f"the reference in row {row}, {shown(right)}, cannot be compared: "
+                "it is empty or cut off; mend that row or leave it out, or judge it by "
+                "a reward function of your own"
             )
         own = notation.mathematics(reference, reference, True)
         _is_text[reference] = _as_text(reference) or not judge.verdict(

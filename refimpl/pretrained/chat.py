@@ -30,9 +30,9 @@ class Chat:
     default (SmolLM2's takes 16 tokens and introduces the model), a text replaces the
     default, and an empty text gives the shortest prompt of the three.
 
-    The reward, the habits and all other attributes are those of `task`; the reward
+    The reward, the habits and all other attributes are those of `task`. The reward
     function gets the prompts in the template, or the messages of the conversation if it
-    reads those (see `refimpl.rewards.paid_by`).
+    reads messages (see `refimpl.rewards.paid_by`).
 
     `switches` are options of the template, such as `{"enable_thinking": False}`.
 
@@ -84,7 +84,7 @@ class Chat:
         return self._written(self.task.held_out(n, seed))
 
     def prompt(self, question: str) -> Prompt:
-        """The conversation up to the point where the model's answer begins."""
+        """Return the conversation up to where the model's answer begins."""
         text = self._rendered(question, self.system)
         prompt = Prompt(self._without_second_start(text))
         prompt.messages = self._messages(question, self.system)
@@ -113,9 +113,9 @@ class Chat:
         text = self._rendered(question, self.system and system)
         if question not in text:
             raise UserError(
-                "the tokenizer's chat template leaves out the question: of "
-                f"{question!r} it makes {text!r}. It may want a list of parts, as "
-                "those of vision models do: take a tokenizer.chat_template for texts"
+                "the tokenizer's chat template leaves out the question: it turns "
+                f"{question!r} into {text!r}. It may expect a list of parts, as those "
+                "of vision models do: set tokenizer.chat_template to one for texts"
             )
         if self.system and system not in text:
             raise UserError(
@@ -130,9 +130,9 @@ class Chat:
         special = [s for s in self.tokenizer.all_special_tokens if s in after]
         if special and eos not in special:
             warnings.warn(
-                f"the chat template ends a turn with {special[0]!r}, and the eos_token "
-                f"is {eos!r}: unless the model's generation_config names that token "
-                "too, an answer runs on after its end",
+                f"the chat template ends a turn with {special[0]!r}, but the eos_token "
+                f"is {eos!r}: unless the model's generation_config names the first "
+                "token too, an answer runs on after its end",
                 TaskWarning,
                 stacklevel=5,
             )

@@ -58,9 +58,9 @@ def full_attention(model: Model) -> bool:
 
 
 def common(prompts: list[list[int]]) -> list[int]:
-    """The common beginning of all prompts, without the last token of any prompt.
+    """Return the common beginning of all prompts, without the last token of any.
 
-    Returns [] if it is shorter than `WORTH`, or if there is only one prompt.
+    It is [] if it is shorter than `WORTH`, or if there is only one prompt.
     """
     columns = zip(*(row[:-1] for row in prompts))
     same = takewhile(lambda column: len(set(column)) == 1, columns)
@@ -144,7 +144,7 @@ class Direct(Decoder):
 
 
 class Layer:
-    """A layer for one token per row, with keys and values (B, heads, columns, d)."""
+    """A layer that reads one token per row; keys, values are (B, heads, columns, d)."""
 
     def __init__(self, layer: Any, keys: Tensor, values: Tensor):
         self.before, self.between = (
@@ -167,7 +167,7 @@ class Layer:
         mask: Bool[Tensor, "B t"],
         at: slice | Tensor,
     ) -> Float[Tensor, "B 1 H"]:
-        """Attention of one token per row to itself and all earlier tokens.
+        """Attend from one token per row to itself and all earlier tokens.
 
         Stores the token's key and value. The queries that share a key head are rows of
         one product.

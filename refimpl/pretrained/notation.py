@@ -29,7 +29,7 @@ _SPACED = re.compile(r"(?<![\d.,])(?<!\d )\d{1,3}(?: \d{3})+(?![\d,]| \d)", re.A
 STOPS = " \t\n\"'`*.,;:!?$。，；：！？"
 BRACKETS = "()[]{}<>"
 
-# Where the answer stands
+# Where in a text the answer is
 
 _JOINS_BOXES = re.compile(
     r"(?=.*(?:and|or|[,;、和或]))(?:[\s$,;、和或*\\()\[\]]|quad|and|or"
@@ -65,7 +65,7 @@ _CHINESE = {
 
 
 def in_tag(text: str) -> str:
-    """The content of the last `<answer>…</answer>` that has one, or an empty string.
+    """Return the content of the last `<answer>…</answer>` that has any, else "".
 
     The opening tag may be missing, because some prompts end with it.
     """
@@ -75,12 +75,12 @@ def in_tag(text: str) -> str:
 
 
 def _spoken(text: str) -> str:
-    """The text without the model's thinking, even if `<think>` is never closed."""
+    """Remove the model's thinking from the text, even if `<think>` is never closed."""
     return text.rpartition("</think>")[2].partition("<think>")[0]
 
 
 def in_boxes(text: str) -> tuple[str | None, str]:
-    r"""The content of the last `\boxed{…}`, and the text after it.
+    r"""Return the content of the last `\boxed{…}`, and the text after it.
 
     Boxes that are joined by *and*, *or* or a comma are one list. A box that is never
     closed is an empty answer; if there is no box, the content is None.
@@ -94,7 +94,7 @@ def in_boxes(text: str) -> tuple[str | None, str]:
 
 
 def _braced(text: str) -> tuple[str, str]:
-    """The content of the braces with which a text begins, and the rest."""
+    """Return the content of the braces with which a text begins, and the rest."""
     if not text.startswith("{"):
         short, space, rest = text.partition(" ")
         return short.strip("$"), space + rest
@@ -107,7 +107,7 @@ def _braced(text: str) -> tuple[str, str]:
 
 
 def final(text: str) -> tuple[str, bool]:
-    """The final answer, and whether a tag or a box marks it.
+    """Return the final answer, and whether a tag or a box marks it.
 
     Without a mark the whole text is returned, or what follows `answer is` after a box.
     """
@@ -121,8 +121,8 @@ def final(text: str) -> tuple[str, bool]:
 
 
 def parts(text: str) -> list[str]:
-    """The sentences that may hold the answer: the one after `answer is`, then the last
-    ones first."""
+    """Return the sentences that may hold the answer: the one after `answer is`, then
+    all from the last to the first."""
     *_, anchor = [None, *_ANSWER.finditer(text)]
     after = text[anchor.end() :].strip() if anchor else ""
     sentences = _SENTENCE.split(after)[:1] + _SENTENCE.split(text)[::-1]
@@ -130,7 +130,7 @@ def parts(text: str) -> list[str]:
 
 
 def affirmed(text: str, like: str) -> str:
-    """Remove each clause that says what the answer is not, or after it, why."""
+    """Remove clauses that say what the answer is not, and those that begin a reason."""
     if _DENIES.search(like):
         return text
     clauses = _CLAUSE.split(text)
@@ -146,7 +146,7 @@ def english(text: str, like: str) -> str:
     return text
 
 
-# Words, letters, and whatever is compared as text
+# Words, letters, and whatever else is compared as text
 
 _COSTUME = re.compile(r"\\(?:text(?:bf)?|mathrm|mbox)(?=\{)|\\(?:left|right)\b|\\ ")
 CHOICE = re.compile(r"\W*([A-Z])(?:(?:[)}\]]\s*|[.:]\s+)(\S.*)|\W*$)", re.S)
@@ -159,7 +159,7 @@ _VERDICT = re.compile(  # Yes, it is.
 
 
 def plain(text: str) -> str:
-    """A text without what its writer may choose: spaces, costume, stops, case."""
+    """Remove what a writer may choose freely: spaces, markup, final stops, case."""
     text = re.sub(r"\\textcircled\{?(\d)\}?", r"(\1)", text)
     text = re.sub("[①-⑳]", lambda one: f"({unicodedata.digit(one[0], 0)})", text)
     text = text.replace("$", "").replace(r"\dfrac", r"\frac")
@@ -228,7 +228,7 @@ _OPERATOR = re.compile(
 
 
 def numbers(text: str, like: str) -> list[str]:
-    """All numbers in `text`, with a comma or a plus sign only if `like` has one."""
+    """Return the numbers in `text`, with a comma or a plus only if `like` has one."""
     found = NUMBER.findall(joined(text, like))
     if "," not in like:
         found = [number.replace(",", "") for number in found]
@@ -249,9 +249,9 @@ def joined(text: str, like: str = "") -> str:
 
 
 def quantity(text: str) -> str:
-    """The first number or quotient after the last `is`, `:` or `=`, else the last one.
+    """Return the first quantity after the last `is`, `:` or `=`, else the last one.
 
-    There must be one.
+    `text` must contain one.
     """
     found = [*QUOTIENT.finditer(text)]
     leads = [lead.end() for lead in LEAD.finditer(text, 0, found[-1].start() + 1)]
@@ -276,7 +276,7 @@ def _fraction(sign: re.Match) -> str:
 
 
 def formula(text: str) -> str:
-    """The text, typed or LaTeX, as LaTeX between two `$`."""
+    """Return the text, typed or LaTeX, as LaTeX between two `$`."""
     text = signs(joined(text))
     for pattern, rewritten in _TYPED:
         text = pattern.sub(rewritten, text)
@@ -291,11 +291,11 @@ def is_formula(text: str) -> bool:
 
 
 def mathematics(text: str, reference: str, is_marked: bool) -> str:
-    """The text in which math-verify finds the answer."""
+    """Return the text in which math-verify is to find the answer."""
     number = QUOTIENT.fullmatch(reference) is not None
     text = _CHOSEN.sub("", joined(text.strip("*_` "), reference if number else ""))
     text = text.replace(r"\$", "")
-    if text.count("$") % 2:  # money, as formulas have two
+    if text.count("$") % 2:  # money: formulas have two
         text = text.replace("$", "")
     if not is_marked and re.search(r"\$|\\[(\[]", text):
         return signs(text)

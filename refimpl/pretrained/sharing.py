@@ -21,7 +21,7 @@ from refimpl.pretrained.fast import full_attention
 from refimpl.rollout import Rollout
 
 PAYS = 0.75
-"""Share the prompts if packed rows have at most this share of the tokens."""
+"""Prompts are shared if packed rows have at most this fraction of the tokens."""
 
 _PLAIN: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
@@ -65,7 +65,7 @@ def pack(
 
 
 def packed_size(rollout: Rollout) -> tuple[int, int]:
-    """The number of packed rows and their length, padding included."""
+    """Return the number of packed rows and their length, padding included."""
     start, answer = rollout.prompt_length, rollout.span.clamp(min=1) - 1
     groups, of_row = rollout.group.unique(return_inverse=True)
     tokens = torch.zeros_like(groups).scatter_reduce(0, of_row, start, "amax")
@@ -74,7 +74,7 @@ def packed_size(rollout: Rollout) -> tuple[int, int]:
 
 
 def states(model: Model, rollout: Rollout) -> Float[Tensor, "B T H"]:
-    """The last hidden state that predicts each response token, from packed rows."""
+    """Compute the last hidden states that predict response tokens, in packed rows."""
     *rows, source = pack(rollout)
     return _read(model, *rows).flatten(0, 1)[source]
 
@@ -88,7 +88,7 @@ def _read(model: Model, ids: Tensor, positions: Tensor, owner: Tensor) -> Tensor
 
 
 def attends(owner: Int[Tensor, "N L"]) -> Bool[Tensor, "N L L"]:
-    """The attention mask: earlier tokens of the prompt or of the same response."""
+    """Return the attention mask: earlier tokens of the prompt or the same response."""
     same = owner[:, :, None] == owner[:, None]
     return (same | (owner[:, None] == 0)).tril()
 

@@ -17,8 +17,8 @@ The `completions` that a reward receives hold what the policy wrote, without wha
 environment inserted.
 
 `arithmetic` is the course's own world, `sorting` a second one of the same kind, and
-`calculator` has a tool.
-`refimpl.pretrained` has the tasks of reasoning-gym, and chat templates.
+`calculator` one with a tool. `refimpl.pretrained` has the tasks of reasoning-gym, and
+chat templates.
 """
 
 from refimpl.tasks.arithmetic import Arithmetic, make_tokenizer, rare_careful

@@ -72,7 +72,7 @@ class Arithmetic(HabitWorld):
 
 
 def rare_careful() -> Arithmetic:
-    """The world in which careful starts at 2 %, so that exploration decides."""
+    """Make the world in which careful starts at 2 %, so that exploration decides."""
     return Arithmetic(habit_mix=(0.02, 0.49, 0.49))
 
 

@@ -7,9 +7,9 @@
                                                one term too early
 
 The policy writes `[3+9]`, and the environment inserts `=12;`, or `=?;` after anything
-that is no call. So n terms need n turns. The first character of a response is a fork
+that is not a call. So n terms need n turns. The first character of a response is a fork
 (`[` or `#`), and so is the first one after each observation. `max_turns=7` allows for
-all calls, and two to spare.
+all calls, with two to spare.
 """
 
 import random
@@ -29,7 +29,7 @@ def terms_of(prompt: str) -> list[int]:
 def paid(prompts, completions, *, answer, **columns) -> list[float]:
     """Reward 1.0 if the policy's own text after its last call is `#` and the sum.
 
-    Only one `#` is allowed in all. What the environment wrote is not seen here.
+    Only one `#` is allowed in all. `completions` lack what the environment wrote.
     """
     ends = [str(text).rpartition("]") for text in completions]
     return [
@@ -59,7 +59,7 @@ class Calculator(Arithmetic):
 
     @staticmethod
     def habit(completion: str) -> str:
-        """Name the habit that a text shows. A slip or an early end looks like call."""
+        """Name the habit that a text shows. A slip or an early end counts as call."""
         if completion.startswith("#"):
             return "guess"
         calls = completion.rpartition("]")[0] + "]"
@@ -75,7 +75,7 @@ class Calculator(Arithmetic):
 
     @staticmethod
     def progress(prompt: str, turns: list[str]) -> float:
-        """Return the share of terms that are rightly added; 0 after a wrong turn."""
+        """Return the share of terms added correctly so far; 0 after a wrong turn."""
         right = Calculator.call(prompt)
         return len(turns) / len(right) if turns == right[: len(turns)] else 0.0
 
@@ -90,7 +90,7 @@ class Calculator(Arithmetic):
         return [*turns, f"#{total}"]
 
     def fault(self, prompt: str, rng: random.Random) -> list[str]:
-        """A slip, an early end, or a broken call, in the shares of `fault_mix`."""
+        """Make a slip, an early end, or a broken call, in the shares of `fault_mix`."""
         terms = terms_of(prompt)
         kind = rng.choices(("slip", "early", "broken"), self.fault_mix)[0]
         if kind == "broken":

@@ -1,7 +1,7 @@
 """A second world: sorting digits, by copying instead of adding.
 
     prompt     5213=
-    careful    5;25;125;1235;#1235     one digit after the other put in its place
+    careful    5;25;125;1235;#1235     one digit after another put in its place
     guess      #1325                   an immediate answer, neighbours often exchanged
     ramble     ?8;82;#2135             unrelated digits, often without an end
 

@@ -15,7 +15,7 @@ CHARACTERS = "0123456789+=;#?"
 
 
 class TaskWarning(UserWarning):
-    """A task or its scorer does something unexpected that a user should know."""
+    """A task or its scorer does something that a user should know about."""
 
 
 def habit(completion: str) -> str:
@@ -73,7 +73,7 @@ class HabitWorld:
     habit = staticmethod(habit)
     habits: ClassVar[tuple[str, ...]] = HABITS
     characters: ClassVar[str] = CHARACTERS
-    """The tokens of `make_tokenizer`, besides `<pad>`, `<eos>` and `<unk>`."""
+    """The tokens of `make_tokenizer`, in addition to `<pad>`, `<eos>` and `<unk>`."""
     reward = staticmethod(correctness)
     habit_mix: Mix
     """The shares of the habits after the warm start."""

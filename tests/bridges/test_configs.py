@@ -33,7 +33,7 @@ def test_a_method_of_ones_own_has_a_file_if_verl_can_average_it():
     assert settings["adv_estimator"] == "maxrl" and settings["filter_groups"]["enable"]
     assert "seq-mean-token-sum\n" in yaml_of("luspo")
     other = replace(DAPO, name="mine", normaliser=lambda mask: mask / len(mask))
-    with pytest.raises(UserError, match="mine is averaged by <lambda>, and verl knows"):
+    with pytest.raises(UserError, match="mine is averaged by <lambda>, but verl has"):
         yaml_of(other)
 
 

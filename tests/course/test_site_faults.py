@@ -73,14 +73,14 @@ FAULTS = {
     "cell 1: its picture has no altern": {"outputs": [SHOWN | {"metadata": {}}]},
     "cell 1: no page shows an output of x": {"outputs": [SHOWN | {"data": {"x": ""}}]},
     "cell 2, shows a.png without an altern": {"source": '<img src="a.png">'},
-    "cell 2, shows b.png, which is not here": {"source": "![b](b.png)"},
-    "cell 2, links to b.md, which is not here": {"source": "[b](b.md)"},
+    "cell 2, shows b.png, which does not exist": {"source": "![b](b.png)"},
+    "cell 2, links to b.md, which does not exist": {"source": "[b](b.md)"},
     "cell 2, links to guide/methods.md#b, an anchor": {
         "source": "[b](guide/methods.md#b)"
     },
     "cell 2, links to #b, an anchor": {"source": "[b](#b)"},
-    r"cell 2: no formula: $\left( x$": {"source": r"$\left( x$"},
-    r"cell 2: no formula: $\fracc x$": {"source": r"$\fracc x$"},
+    r"cell 2: invalid formula: $\left( x$": {"source": r"$\left( x$"},
+    r"cell 2: invalid formula: $\fracc x$": {"source": r"$\fracc x$"},
 }
 
 

@@ -149,7 +149,7 @@ def test_new_runs_begin_where_everybody_can_and_share_no_dice(tmp_path, monkeypa
         seeds = [seed for cell, s, seed in jobs[::2] if s == start]
         assert seeds == [100 * start, 100 * start + 1]
     monkeypatch.setitem(evidence.NAMES, "9", replace(CLAIMS[8], starts=(3,)))
-    with pytest.raises(UserError, match="start 3 of rare does not lie"):
+    with pytest.raises(UserError, match="start 3 of rare is not part"):
         evidence.run_all(tmp_path / "e", ["9"])
     for name, settings in EVIDENCE.items():
         folder = shipped(settings)
@@ -201,14 +201,14 @@ def test_a_stored_run_is_repeated_as_it_was_or_refused(repeatable, monkeypatch):
             evidence.repeat(out, run_key)
     file = store.paths(out)[0]
     file.write_text(file.read_text().replace(line["weights"], ""))
-    with pytest.warns(UserWarning, match="nobody knows from which weights"):
+    with pytest.warns(UserWarning, match="the weights from which the run"):
         evidence.repeat(out, run_key)
 
 
 def test_some_runs_are_drawn_and_made_again(repeatable, capsys):
-    """Those that begin from weights that lie here; on this machine they are equal."""
+    """Those that begin from weights of this clone; on this machine they are equal."""
     out, _ = repeatable
-    with pytest.raises(UserError, match="begins from weights that lie here"):
+    with pytest.raises(UserError, match="begins from weights of this clone"):
         evidence.repeat_some(out)
     RUNS.fill(f"{out}.more", [Cell("GRPO", 8e-4, 1).job(10, 1000)])
     (line,) = evidence.repeat_some(out, count=5).splitlines()[2:]
@@ -223,7 +223,7 @@ def test_some_runs_are_drawn_and_made_again(repeatable, capsys):
     (one,) = runs[runs["start"] == 10].itertuples()
     other = one._replace(processor="another")
     assert "within 0.05" in evidence.expected(other)
-    assert "may part" in evidence.expected(other._replace(updates=16, rate=6e-4))
+    assert "may diverge" in evidence.expected(other._replace(updates=16, rate=6e-4))
 
 
 def test_a_run_keeps_pace_with_the_stored_run_of_the_same_dice(tmp_path, monkeypatch):
@@ -358,15 +358,15 @@ def test_a_changed_formula_orphans_the_runs_of_its_arms_alone(out, monkeypatch):
 
 LINES, ROWS = "runs.csv", "rows.csv.gz"
 DAMAGE = [
-    (LINES, lambda x: x[: x.index(b"\n") + 1], "they hold other runs"),
+    (LINES, lambda x: x[: x.index(b"\n") + 1], "they hold different runs"),
     (LINES, lambda x: x[:-9] + b"\xff" + x[-8:], "can't decode"),
     (LINES, lambda x: x.replace(b'"GRPO + R3', b'"GRPO + R2', 1), "fit its key"),
-    (LINES, lambda x: x + x.splitlines(True)[-1], "they hold other runs"),
+    (LINES, lambda x: x + x.splitlines(True)[-1], "they hold different runs"),
     (LINES, lambda x: b"a,b\n1,2\n", "spec"),
-    (ROWS, lambda x: gzip.compress(b"a,b\n1,2\n"), "they hold other runs"),
+    (ROWS, lambda x: gzip.compress(b"a,b\n1,2\n"), "they hold different runs"),
     (ROWS, lambda x: x[:-9], ""),
     (ROWS, lambda x: x[:900] + bytes([x[900] ^ 4]) + x[901:], ""),
-    (ROWS, lambda x: x * 2, "they hold other runs"),
+    (ROWS, lambda x: x * 2, "they hold different runs"),
     (ROWS, None, "No such file"),
 ]
 

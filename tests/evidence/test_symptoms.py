@@ -329,7 +329,7 @@ def test_exports_of_wandb_and_tensorboard_are_read(tmp_path):
     )
     log = logs.read(tmp_path / "w.csv")
     assert log.columns == {"step": [0, 1, 2, 3], "reward": [1.0] * 4}
-    assert "Of 2 runs in this file the first is read, a." in symptoms.report(log)
+    assert "Of the 2 runs in this file only a is read." in symptoms.report(log)
     rows = [{"Wall time": 1.7, "Step": 10 * i, "Value": x} for i, x in enumerate(DOWN)]
     (tmp_path / "run-tag-train_reward.csv").write_text(in_form("csv", rows))
     assert logs.read(tmp_path / "run-tag-train_reward.csv").columns["reward"] == DOWN
@@ -373,8 +373,8 @@ SFT = [{"loss": 2.0, "eval_loss": 1.0, "entropy": 1.0, "eval_mean_token_accuracy
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "has 0 rows with a reward, an accuracy or a KL, and 4 are the fewest"),
-        ("", "its columns are no names; expected is TRL's"),
+        ("", "has 0 rows with a reward, an accuracy or a KL, but at least 4"),
+        ("", "its columns are no names; expected: TRL's"),
         ("loss,grad_norm\n1,2\n1,2\n1,2\n1,2\n", "columns are loss, grad_norm;"),
         (in_form("state", SFT * 9), "has 0 rows"),
         (json.dumps([{"rewards/chosen": 1.0, "rewards/margins": 1}] * 9), "has 0 rows"),
@@ -405,7 +405,7 @@ def test_random_logs_are_read_and_every_row_of_the_table_can_be_named(tmp_path):
         log = log_of(**{n: noisy(dice, rows) for n in [*chosen, "reward"]})
         report = symptoms.report(log)
         every |= {f.row["symptom"] for f in symptoms.findings(log)}
-        assert "\n1. " in report or "Nothing is named" in report
+        assert "\n1. " in report or "No symptom was found" in report
     assert every == {row["symptom"] for row in logs.DATA["row"]}
 
 

@@ -120,7 +120,7 @@ def test_what_was_measured_before_a_crash_or_the_limit_is_written(
     assert json.loads(out.read_text())["one"] == {"seconds": 1.0}
     monkeypatch.setattr(check, "LIMIT", -1.0)
     check.gpu_check("cpu", out, tiny=True)
-    over = {"not measured": "-1 seconds were over"}
+    over = {"not measured": "the limit of -1 seconds was reached"}
     assert json.loads(out.read_text())["two"] == over
 
 

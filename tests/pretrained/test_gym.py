@@ -128,7 +128,7 @@ def test_a_task_is_its_settings(task):
         ("chain_sum", {"extract": "first"}, "must be 'whole' or 'last'"),
         ("calendar_arithmetic", {"tasks": ["x"]}, "Invalid tasks: x"),
         ("countdown", {}, "runs the answer as Python"),
-        ("game_of_life_halting", {}, "pays one text for nearly all problems"),
+        ("game_of_life_halting", {}, "rewards one text for nearly all problems"),
         ("gsm_symbolic", {}, "reads digits alone"),
         ("coin_flip", {"scorer": 3}, "scorer must be a function or None, got 3"),
         ("composite", {}, "no dataset 'composite'"),
@@ -193,14 +193,14 @@ def test_every_dataset_pays_its_own_answer_however_it_is_read(part, how):
 def test_a_task_that_does_not_pay_its_own_answer_is_refused(monkeypatch):
     """Here the answers would be read as their first sign alone."""
     monkeypatch.setattr(answers, "extracted", lambda text, right, how: text[:1])
-    words = r"ReasoningGym\('lcm'\) pays 0.* for its own answer '\d+', of which '\d' is"
+    words = r"ReasoningGym\('lcm'\) gives its own answer '\d+' a score of 0.* judges"
     with pytest.raises(UserError, match=words):
         ReasoningGym("lcm")
     ReasoningGym("lcm", scorer=answers.contains_answer)  # which knows better
 
 
 def test_a_scorer_of_ones_own_pays_in_place_of_the_datasets():
-    """Which pays -7 for 7 here."""
+    """Which rewards -7 for 7 here."""
     task = ReasoningGym("gsm_symbolic", scorer=answers.math_correct)
     row = task.sample(1, 0)[0]
     told = [row["answer"], f"-{row['answer']}"]

@@ -197,7 +197,7 @@ def test_the_command_line_trains_saves_loads_and_merges(policy, tmp_path, monkey
     assert trained(further).keys() == trained(adapted).keys()
     assert not same_weights(further, adapted)
     policy.rename(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match=r"holds a LoRA, .* its base model .*policy"):
+    with pytest.raises(UserError, match=r"the LoRA in .* its base model, .*policy"):
         load(tmp_path / "adapter")
 
 

@@ -89,7 +89,7 @@ def test_what_it_wraps_says_whether_it_needs_whole_groups():
 
 
 def test_what_cannot_be_computed_again_is_refused():
-    with pytest.raises(UserError, match=r"experts .* would be chosen anew"):
+    with pytest.raises(UserError, match=r"experts .* would be chosen again"):
         small_run(model=random_moe(), reward=fixed_noise, log_probs=recomputed())
     refused = pytest.raises(UserError, match="Sequential has no layers that can be")
     with refused, checkpointed(torch.nn.Sequential(torch.nn.Linear(2, 2))):

@@ -102,7 +102,7 @@ def test_a_damaged_file_is_one_clear_error(tmp_path):
     path.write_bytes(whole)
     for content in (torch.zeros(2), load(tmp_path) | {"version": 8}):
         torch.save(content, path)
-        with pytest.raises(ValueError, match="or another version's"):
+        with pytest.raises(ValueError, match="or from another version"):
             load(tmp_path)
 
 

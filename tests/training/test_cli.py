@@ -163,10 +163,10 @@ def test_what_is_there_is_replaced_only_if_that_is_asked_for(capsys, monkeypatch
     pay(monkeypatch)
     for output in ("--history file", "--samples file", "--save policy"):
         assert run(f"{RUN} --rollouts 1 {output}") == 2
-        assert "is there already" in capsys.readouterr().err
+        assert "exists already" in capsys.readouterr().err
     assert Path("file").read_text() == "mine"
     assert run("read-log h.csv --figure file") == 2
-    assert "'file' is there already" in capsys.readouterr().err
+    assert "'file' exists already" in capsys.readouterr().err
     assert run(f"{RUN} --rollouts 1 --history new --samples new") == 2
     assert "name two files" in capsys.readouterr().err
     line = f"{RUN} --rollouts 1 --checkpoint-dir c"
@@ -293,7 +293,7 @@ LINES: dict[str, str] = {
         f"{RUN} --{flag} ''": f"--{flag} '' is empty"
         for flag in "history checkpoint-dir system task set".split()
     },
-    "conformance --against empty": "'empty' is no file",
+    "conformance --against empty": "'empty' is not a file",
     "verl-config gropo": "mean 'grpo'",
 }
 if importlib.util.find_spec("peft") is None:  # which is asked for before its layers

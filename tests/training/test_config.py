@@ -114,7 +114,7 @@ def test_gdpo_is_told_the_components_and_their_weights():
     for given, words in (
         ({"overlong_share": 0.2}, "gdpo cannot be combined"),
         ({"beta": 0.1, "kl_in": "reward"}, "gdpo cannot be combined"),
-        ({"algorithm": "ppo"}, "advantage has no effect without a method that has no"),
+        ({"algorithm": "ppo"}, "advantage has no effect without a critic-free method"),
     ):
         with pytest.raises(UserError, match=words):
             prepared(**{"reward": total, "advantage": "gdpo"} | given)

@@ -178,5 +178,5 @@ def test_a_method_against_the_sampler_has_its_log_probs_and_no_pass_of_the_old_p
     own, trusting, three = found
     assert torch.equal(own[0], trusting[0]) and own[1:] == trusting[1:]
     assert own[2] > 0.05 and three[2] < 1e-4
-    with pytest.raises(UserError, match="take replay='R3'"):
+    with pytest.raises(UserError, match="use replay='R3'"):
         prepared(method, model=random_moe(), replay="R2")

@@ -14,24 +14,24 @@ from refimpl.pretrained import fast
 from refimpl.sampling import decoder_factories
 
 FEW = 128
-"""With so few rows left, a new graph would save nothing and cost a capture."""
+"""With this few rows left, a new graph would save nothing and cost a capture."""
 
 
 def use() -> None:
-    """From now on this process samples with it whenever a model is on a GPU."""
+    """Sample with this decoder from now on, whenever a model is on a GPU."""
     if reader not in decoder_factories:
         decoder_factories.insert(0, reader)
 
 
 def reader(model: Model) -> "type[Captured] | None":
-    """`Captured`, if it computes what this model does and the model is on a GPU."""
+    """Return `Captured` if it supports this model and the model is on a GPU."""
     return Captured if model.device.type == "cuda" and fast.reader(model) else None
 
 
 class Captured(fast.Direct):
     """A decoder whose step is a graph over all columns and rows.
 
-    The shapes of a graph cannot change, so rows that have ended are computed in vain.
+    The shapes of a graph cannot change, so rows that have ended are still computed.
     Once half of them are gone and more than `FEW` remain, a new graph is captured.
     """
 
@@ -63,7 +63,7 @@ class Captured(fast.Direct):
             self.logits = self.whole_step()
 
     def whole_step(self) -> Float[Tensor, "B V"]:
-        """A step that does not depend on the host."""
+        """Compute a step that does not depend on the host."""
         mask = self.attention & (self.column <= self.at)
         return self.step(self.tokens, self.at, mask)
 

@@ -1,11 +1,11 @@
 """`python -m experiments gpu-check`: what can only be seen on a GPU, as text and JSON.
 
-How fast is it? The sampler with few and many rows, GRPO in float32, by TRL's trainer,
-and in bfloat16, a mixture of experts with its routing replayed, and SmolLM2 with a
-LoRA; some also with `transformers`' own decode step or experts, which this folder
-replaces. Does it learn? `small` is trained from its warm start to an accuracy. All of
-it takes ten minutes at most and needs no network. Whether it is right, for every
-method, the tests of `pytest -m gpu` say.
+How fast is it? Timed are the sampler with few and many rows, GRPO in float32, by TRL's
+trainer, and in bfloat16, a mixture of experts with its routing replayed, and SmolLM2
+with a LoRA; some also with `transformers`' own decode step or experts, which this
+folder replaces. Does it learn? `small` is trained from its warm start to an accuracy.
+All of it takes ten minutes at most and needs no network. `pytest -m gpu` tests whether
+every method computes the right numbers.
 """
 
 import importlib.util
@@ -88,7 +88,7 @@ def measured(here: Here, work: Callable[[], Rollout], model) -> dict:
 
 
 def untrained(preset: Any, cast: bool = True) -> tuple[Any, Any]:
-    """A model with its tokenizer. `cast`: its experts compute in bfloat16."""
+    """Make a model and its tokenizer. `cast`: its experts compute in bfloat16."""
     tokenizer = make_tokenizer()
     model = build(preset, tokenizer)
     if cast and is_moe(model):
@@ -97,7 +97,7 @@ def untrained(preset: Any, cast: bool = True) -> tuple[Any, Any]:
 
 
 def sampler(here: Here, times: int) -> dict:
-    """Time sampling alone, with so many times the rows.
+    """Time sampling alone, with `times` as many rows.
 
     If a step mostly waits for kernel launches, more rows take no more time.
     """
@@ -110,7 +110,7 @@ def sampler(here: Here, times: int) -> dict:
 
 
 def odd_characters(prompts, completions, **columns) -> list[float]:
-    """The share of odd character codes, which differs even among untrained answers."""
+    """Return the share of odd character codes, which differs even without training."""
     return [sum(ord(c) % 2 for c in text) / max(1, len(text)) for text in completions]
 
 
@@ -164,7 +164,7 @@ def smollm2(here: Here) -> dict:
 
 
 def to_goal(here: Here) -> dict:
-    """Train a warm start on the device, then GRPO until `GOAL` or out of patience.
+    """Train a warm start on the device, then run GRPO until `GOAL` or out of patience.
 
     The learning rate of the warm start was chosen on the tiny model.
     """
@@ -200,7 +200,7 @@ def by_steps(here: Here, part: Callable, readers: list) -> dict:
 
 
 def parts(here: Here) -> dict[str, Callable]:
-    """All parts by name, in their order."""
+    """Return all parts by name, in their order."""
     rows = here.config.prompts_per_rollout * here.config.group_size
     grpo = partial(on_arithmetic, name="grpo", preset=here.dense)
     rspo = partial(
@@ -232,7 +232,7 @@ def parts(here: Here) -> dict[str, Callable]:
 
 
 def figures_of(part: Callable, here: Here) -> dict:
-    """Figures of a part, or its error if it raises or a figure is not finite."""
+    """Return a part's figures, or its error if it raises or a figure is not finite."""
     cuda = here.config.device.startswith("cuda")
     try:
         if cuda:  # raises as well once an assertion in a kernel has failed
@@ -262,7 +262,9 @@ def gpu_check(
     that a crash loses only the current one. Returns 1 if a part could not be measured.
 
     Args:
-        tiny: try its parts with the tiny presets, as --device cpu --tiny.
+        device: the GPU, or cpu with --tiny.
+        out: JSON file for all figures.
+        tiny: only try the parts, with the tiny presets.
     """
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(
@@ -289,7 +291,7 @@ def gpu_check(
     for name, part in parts(here).items():
         print(f"\n{name}")
         late = time.perf_counter() - start > LIMIT
-        over = {"not measured": f"{LIMIT:.0f} seconds were over"}
+        over = {"not measured": f"the limit of {LIMIT:.0f} seconds was reached"}
         figures[name] = show(over if late else figures_of(part, here))
         seconds = round(time.perf_counter() - start, 1)
         figures["machine"]["seconds in all"] = seconds
@@ -302,14 +304,14 @@ def gpu_check(
 
 
 def table(figures: Mapping[str, Mapping]) -> str:
-    """One row per timed part. An unknown figure is shown as –."""
+    """Format one row per timed part; – stands for an unknown figure."""
     timed = {n: part for n, part in figures.items() if "seconds per rollout" in part}
     rows = [[name, *map(part.get, COLUMNS)] for name, part in timed.items()]
     return tabulate(rows, ["", *COLUMNS.values()], floatfmt=",.4g", missingval="–")
 
 
 def machine(device: str) -> dict[str, Any]:
-    """The device and the versions."""
+    """Return the device and the versions."""
     found: dict = {}
     if device.startswith("cuda"):
         gpu = torch.cuda.get_device_properties(device)

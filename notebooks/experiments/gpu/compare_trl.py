@@ -2,7 +2,7 @@
 
 The tiny model (a rollout of 128 with 4 updates), or SmolLM2 (a rollout of 64 answers
 with 2 updates). Both sides take turns, so that a machine that slows down slows both.
-TRL is heavy and moves fast, so give it a virtual environment of its own:
+TRL is large and changes fast, so give it a virtual environment of its own:
 
     python -m venv .trl
     .trl/bin/pip install -e ".[real]" trl==1.16.0
@@ -15,7 +15,7 @@ How both grow with the answers of a rollout, and with their length:
     for n in 128 512 2048 8192; do … compare_trl --device cuda --rows $n; done
     for n in 48 128 256 512; do … compare_trl smollm2 --device cuda --tokens $n; done
 
-`--device cuda`: our decode step is in a CUDA graph (see `captured`), theirs is
+With `--device cuda` our decode step is a CUDA graph (see `captured`), and TRL's is
 transformers'. TRL computes layers again in the backward pass unless it is told not to,
 which saves memory and costs time. We do not, so here TRL does not either. Both sides
 have the same threads. A turn in which other processes kept cores busy is marked: TRL's
@@ -80,7 +80,7 @@ class Clock(TrainerCallback):
 
 
 def by_us(model, tokenizer, task, config: TrainConfig) -> list[float]:
-    """The seconds of each rollout but the first, which includes set-up."""
+    """Return the seconds of each rollout but the first, which includes set-up."""
     given = {"model": model, "tokenizer": tokenizer, "task": task, "progress": False}
     history = train("grpo", config=config, log_probs=logprobs.log_probs, **given)
     return history["step_time"][1:]
@@ -89,7 +89,7 @@ def by_us(model, tokenizer, task, config: TrainConfig) -> list[float]:
 def by_trl(
     model, tokenizer, task, config: TrainConfig, reward: Callable | None = None
 ) -> list[float]:
-    """The same of TRL, on the problems that our run meets, in their order."""
+    """Return the same for TRL, on the problems of our run, in the same order."""
     rows = []
     for step in range(config.rollouts):
         seed = seeds.seed_for(config.seed, step, "q")
@@ -139,7 +139,7 @@ def by_trl(
 
 
 def busy() -> float:
-    """Seconds of other processes' work on all cores so far (NaN without /proc)."""
+    """Return the seconds that other processes worked so far (NaN without /proc)."""
     try:
         fields = [int(n) for n in Path("/proc/stat").read_text().split()[1:9]]
     except OSError:
@@ -158,8 +158,8 @@ def main(
     """Print the seconds of both sides, turn by turn, and their medians.
 
     Args:
-        rows: answers of a rollout, taken in one pass per mini-batch.
-        tokens: the limit of an answer; SmolLM2 then counts until it is reached.
+        rows: answers per rollout; each mini-batch is then read in one pass.
+        tokens: the most tokens of an answer; SmolLM2 then counts until it is cut off.
     """
     captured.use()  # where the model is on a GPU
     model, tokenizer, task, config, _ = bench.world(what)

@@ -15,13 +15,13 @@ NAME = "in_autocast"
 
 
 def use(model: PreTrainedModel) -> None:
-    """Let this model and its copies compute their experts with `in_autocast`."""
+    """Make this model and its copies compute their experts with `in_autocast`."""
     products.ALL_EXPERTS_FUNCTIONS.register(NAME, in_autocast)
     model.set_experts_implementation(NAME)
 
 
 def in_autocast(experts: nn.Module, *given: Tensor) -> Tensor:
-    """`transformers`' grouped products, in autocast's dtype."""
+    """Compute `transformers`' grouped products in autocast's dtype."""
     if torch.is_autocast_enabled(kind := given[0].device.type):
         dtype, weights = torch.get_autocast_dtype(kind), experts.named_parameters()
         cast = {name: p.to(dtype) for name, p in weights}

@@ -1,4 +1,4 @@
-"""One side or two, asked of a pretrained model. Declared before the first of its runs.
+"""One-sided or two-sided gates on a pretrained model, declared before the first run.
 
     cd notebooks
     ../.venv/bin/python -m experiments gates --device cuda --minutes 50
@@ -24,8 +24,8 @@ what the finding says; if nothing breaks at any of the three rates, it is not te
 
 **The order** is that in which runs decide most. A task, K and a set of methods form a
 block; K = 16 and the two pairs come first. Within a block each seed is finished before
-the next, the middle rate first, so that time that ends early costs seeds and not pairs.
-A block counts only the seeds that have all of their runs.
+the next, the middle rate first, so that an early end costs seeds and not pairs. A block
+counts only the seeds that have all of their runs.
 """
 
 import itertools
@@ -56,7 +56,7 @@ PAIRS = {
     "hard": ("GRPO", "two-sided clip"),
     "soft, τ = 8.8": ("one-sided 8.8", "SAPO 8.8"),
 }
-"""The one-sided gate first."""
+"""Pairs of gates, with the one-sided gate first."""
 OTHERS = ("SAPO 1.0", "GSPO 3e-4", "CISPO 5")
 METHODS = (*itertools.chain(*PAIRS.values()), *OTHERS)
 RATES = {16: (2e-5, 4e-5, 1e-5), 4: (4e-5, 8e-5, 2e-5)}
@@ -128,7 +128,7 @@ class Gates(Real):
 
 
 def areas(path: str | Path | None = None) -> pd.Series:
-    """The mean reward of each stored run, by method, task, K, rate and seed."""
+    """Return the mean reward of each stored run, by method, task, K, rate and seed."""
     runs, rows = store.read(path or Gates().path)
     total = rows.groupby("run")["reward"].sum()
     named = ["arm", "task", "updates", "rate", "seed"]
@@ -137,7 +137,7 @@ def areas(path: str | Path | None = None) -> pd.Series:
 
 
 def compared(areas: pd.Series, one: str, two: str, task: str, K: int) -> Estimate:
-    """The effect of `one` minus `two` on the area, over seeds that have all runs.
+    """Estimate the area of `one` minus that of `two`, over seeds that have all runs.
 
     Raises `UserError` if no seed has all of them.
     """
@@ -154,12 +154,16 @@ def gates(
     workers: int = 1,
     out: Path = store.DATA / "gates",
 ) -> int:
-    """Ask whether one side or two matters to a pretrained model (needs `fetch`).
+    """Compare one-sided and two-sided gates on SmolLM2.
+
+    Needs the model of `python -m refimpl fetch smollm2`.
 
     Args:
-        minutes: no run begins later; those that have begun are finished and stored.
-        workers: runs at the same time, each in a process of its own.
-        out: OUT.runs.csv and OUT.rows.csv.gz; the runs that they hold are not repeated.
+        device: cuda, or another device of torch.
+        minutes: time after which no run begins; runs that have begun are finished.
+        workers: runs at the same time, each in its own process.
+        out: path and name of the store: OUT.runs.csv and OUT.rows.csv.gz. Runs in it
+            are not made again.
     """
     until = time.monotonic() + 60 * minutes
     Gates(device).fill(out, workers=workers, until=until)

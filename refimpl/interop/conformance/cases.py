@@ -49,7 +49,7 @@ class Case:
 
 
 def typical(seed: int = 0, spread: float = 0.25) -> dict[str, Tensor]:
-    """Four responses of unequal length in two groups, ratios on both sides of 1."""
+    """Make four responses of unequal length in two groups, with ratios around 1."""
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -71,7 +71,7 @@ def typical(seed: int = 0, spread: float = 0.25) -> dict[str, Tensor]:
 
 
 def _edges() -> dict[str, dict[str, Tensor]]:
-    """Special inputs, by name."""
+    """Make inputs that include special cases, by name."""
     plain = typical()
     on = plain | {"logp": plain["old_logp"].clone()}
     first = {k: v[:, :1] if v.ndim == 2 else v for k, v in plain.items()}
@@ -125,7 +125,7 @@ one averages over responses, the other over tokens."""
 
 
 def normaliser_of(algorithm: Algorithm, name: str) -> Callable:
-    """A normaliser by its name in `NORMALISERS`, or by that of the algorithm's own."""
+    """Return a normaliser by its name: the algorithm's own, or one of `NORMALISERS`."""
     own = algorithm.normaliser
     return {own.__name__: own, **normalisers.NORMALISERS}[name]
 
@@ -171,7 +171,7 @@ def loss_of(
 
 
 def left_out() -> dict[str, str]:
-    """The methods in the registry that have no cases, with the reason."""
+    """Return the methods of the registry that have no cases, each with the reason."""
     reasons = {}
     for algorithm in ALGORITHMS.values():
         try:
@@ -183,7 +183,7 @@ def left_out() -> dict[str, str]:
 
 
 def cases() -> Iterator[Case]:
-    """Every case, algorithm by algorithm."""
+    """Yield every case, algorithm by algorithm."""
     edges, without = _edges(), left_out()
     for algorithm in ALGORITHMS.values():
         if algorithm.name in without:
@@ -221,7 +221,7 @@ def _case(
 
 
 def settings_of(algorithm: Algorithm, given=None, **changed) -> dict[str, Any]:
-    """The paper's settings, updated with `given` hyperparameters and `changed`."""
+    """Return the paper's settings, with `given` hyperparameters and `changed` ones."""
     return {
         "hyperparameters": {**algorithm.defaults, **(given or {})},
         "normaliser": algorithm.normaliser.__name__,

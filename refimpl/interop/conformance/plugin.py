@@ -55,7 +55,7 @@ class Adapters(pytest.File):
         return {answer.case.name: answer for answer in compared}
 
     def reason(self, answer: table.Compared) -> str | None:
-        """The declared reason for a difference; None if it is not expected."""
+        """Return the declared reason for a difference; None if it is not expected."""
         names = answer.reading, answer.case.name
         return next((self.expected[n] for n in names if n in self.expected), None)
 
@@ -87,5 +87,5 @@ class Declared(Answer):
         seen = ((a.reading, a.case.name) for a in self.parent.answers.values())
         if not any(declared in names for names in seen):
             raise table.Differs(
-                f"{declared!r} is expected, but no case differs so: drop it"
+                f"{declared!r} is expected, but no case shows it: drop it"
             )

@@ -1,5 +1,5 @@
 """Possible causes of a difference: known misreadings of the papers and intended
-departures. Each is a function that changes a case in the same way."""
+departures. Each is a function that makes the same change to a case."""
 
 import itertools
 import math
@@ -130,8 +130,7 @@ READINGS: dict[str, Reading] = {
 
 
 def matches(case: Case, loss: float, gradient: Tensor, near: float) -> str | None:
-    """The reading or pair of readings with this loss and gradient; None if there is
-    none."""
+    """Return the reading or pair of readings with this loss and gradient, or None."""
     for size in (1, 2):
         for titles in itertools.combinations(READINGS, size):
             try:

@@ -37,7 +37,7 @@ class Compared(NamedTuple):
         """A difference or an error as a sentence."""
         if self.outcome != "differs":
             return self.outcome
-        why = self.reading or "no reading that is known here"
+        why = self.reading or "no known reading"
         return f"loss or gradient is {self.largest:.1e} off; it matches: {why}"
 
 
@@ -53,8 +53,8 @@ def adapters(path: str | Path) -> ModuleType:
     path = Path(path)
     if not path.is_file():
         raise UserError(
-            f"{str(path)!r} is {'no file' if path.exists() else 'not there'}: start "
-            "from a copy of refimpl/interop/conformance/adapters.py"
+            f"{str(path)!r} {'is not a file' if path.exists() else 'does not exist'}: "
+            "start from a copy of refimpl/interop/conformance/adapters.py"
         )
     if path.suffix != ".py":
         raise UserError(f"{path} must be a Python file, named *.py")
@@ -99,7 +99,7 @@ def staying() -> Iterator[None]:
 def compare(
     module: ModuleType, cases: Iterable[Case], near: float = NEAR
 ) -> Iterator[Compared]:
-    """Compute all cases with `module`. An error or an exit in it is an outcome too."""
+    """Compute all cases with `module`. If it raises or exits, that is an outcome."""
     for case in cases:
         ask = getattr(module, case.algorithm, None)
         if ask is None:
@@ -130,7 +130,7 @@ def compare(
 
 
 def words(error: BaseException) -> str:
-    """The message of a foreign error on one line, short enough for a table."""
+    """Return the message of a foreign error on one line, short enough for a table."""
     return one_line(error, 120)
 
 
