@@ -38,7 +38,9 @@ FOUND = f"""{PANEL}
 TITLE, CELL = ("h1", "10 · SAPO"), (".jp-Editor .cm-content", "sapo_explorer()")
 HANDLE = (".widget-slider .noUi-handle", "")
 SHIFT_ENTER = "\ue008\ue007"
-IDLE = "return document.getElementById('jp-main-statusbar').innerText.includes('Idle')"
+IDLE = f"""{PANEL}
+    return notebook.querySelector('.jp-Notebook-ExecutionIndicator[data-status=idle]');
+"""
 PICTURE = f"""{PANEL}
     const picture = notebook.querySelector('img.widget-image');
     return picture?.naturalWidth && picture.src;
