@@ -20,15 +20,17 @@ from refimpl.validation import UserError, checked, shown
 class Scored:
     """B responses with their rewards.
 
-    `rewards`: (B,), one number per response, or (B, T), one per token, as with a KL in
-    the reward. `group`: rows with the same id answer the same prompt; ids are any
-    integers, in any order, and groups may differ in size. `mask`: 1 on response tokens.
-    `values`: a critic's, in reward units. `gamma` and `lam`: γ and λ of GAE; λ may be
-    one number per response, from `lam_by_length`. `components`: the parts of the
-    reward, and their `weights` in it (None: 1 each). `logp` and `teacher_logp`: log
-    π_old and log π_T of the tokens, with a teacher π_T, nats. For answers of several
-    turns, `states` numbers the state before each turn (−1: there is no such turn), and
-    `state_scores` rates the states before and after each turn; see `refimpl.turns`.
+    `rewards`: (B,), one number per response, or (B, T), one per token. In a run they
+    are always per token, with a response's reward on its last one and a KL in the
+    reward on all; `total` is each response's sum. `group`: rows with the same id answer
+    the same prompt; ids are any integers, in any order, and groups may differ in size.
+    `mask`: 1 on response tokens. `values`: a critic's, in reward units. `gamma` and
+    `lam`: γ and λ of GAE; λ may be one number per response, from `lam_by_length`.
+    `components`: the parts of the reward, and their `weights` in it (None: 1 each).
+    `logp` and `teacher_logp`: log π_old and log π_T of the tokens, with a teacher π_T,
+    nats. For answers of several turns, `states` numbers the state before each turn (−1:
+    there is no such turn), and `state_scores` rates the states before and after each
+    turn; see `refimpl.turns`.
     """
 
     rewards: Real[Tensor, " B"] | Real[Tensor, "B T"]

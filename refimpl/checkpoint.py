@@ -119,7 +119,7 @@ class Checkpoint:
         path = Path(self.folder, NAME)
         if self.resume:
             self.saved = load(self.folder)
-        elif path.exists() and not self.overwrite:
+        elif os.path.exists(path) and not self.overwrite:
             raise UserError(
                 f"{str(self.folder)!r} holds a checkpoint already; continue it with "
                 "resume (--resume), replace it with overwrite (--overwrite), or use "

@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -227,6 +227,8 @@ def read_log(
         overwrite: replace an existing PNG.
     """
     check_output(figure, overwrite)
+    if figure is not None and os.path.realpath(figure) == os.path.realpath(log):
+        raise UserError(f"--figure would replace the log '{log}': name another file")
     known = logs.read(log)
     print(symptoms.report(known))
     if figure is not None:
@@ -299,8 +301,9 @@ def run(
             todo.callback(summarise, result, config, given["checkpoint_dir"])
             for name, writer in writers.items():
                 if (path := outputs[name]) is not None:
-                    todo.callback(writer, result, path)
+                    todo.callback(writer, result, unused(path, path in new))
 
+    new = {path for path in outputs.values() if path and not os.path.exists(path)}
     done: list[int] = []
     late: list[int] = []
 
@@ -352,12 +355,26 @@ def save_policy(model: Any, tokenizer: Any, folder: Path, merge: bool) -> None:
     """Write the policy and its tokenizer, as `from_pretrained` reads them."""
     model = lora.merged(model) if merge else model
     model.save_pretrained(folder)
+    if not hasattr(model, "peft_config"):
+        # An earlier run's adapter would be loaded on top of this model.
+        for file in folder.glob("adapter_*"):
+            file.unlink()
     tokenizer.save_pretrained(folder)
+
+
+def unused(path: Path, new: bool) -> Path:
+    """Return another path if the run's `new` one has been written by another run."""
+    if not new or not os.path.exists(path):
+        return path
+    ways = (path.with_name(f"{path.stem}-{n}{path.suffix}") for n in count(2))
+    other = next(way for way in ways if not os.path.exists(way))
+    say(f"warning: another run has written '{path}' meanwhile; writing '{other}'")
+    return other
 
 
 def of_a_run(name: str, path: Path | None) -> bool:
     """True if an output is missing or looks like one that a run has written."""
-    if path is None or not path.exists():
+    if path is None or not os.path.exists(path):
         return True
     if name == "save":
         return any((path / f"{kind}config.json").exists() for kind in ("", "adapter_"))
@@ -372,7 +389,7 @@ def check_output(path: Path | None, replaces: bool, folder: bool = False) -> Non
     if path is None:
         return
     kind = "folder" if folder else "file"
-    there = next(p for p in (path, *path.absolute().parents) if p.exists())
+    there = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
     fits = there.is_dir() == (folder or there != path)
     if not fits or not os.access(there, os.W_OK):
         why = f", for '{there}' is in the way" if there != path else f" as a {kind}"

@@ -122,6 +122,8 @@ class History:
                 {k: None if v == "" else float(v) for k, v in line.items()}
                 for line in lines
             ]
+        except FileNotFoundError:
+            raise UserError(f"{path} does not exist") from None
         except (OSError, LookupError, ValueError, TypeError, csv.Error) as error:
             raise UserError(
                 f"{path} is not a history written by History.save"

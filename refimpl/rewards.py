@@ -54,6 +54,8 @@ def score(
             + (MESSAGES if getattr(reward, "conversational", False) else "")
         ) from error
     try:
+        if isinstance(paid, dict | set | str):  # which have another order, or keys
+            raise TypeError
         paid = list(paid)
         rewards = [number(value, component) for value in paid]
     except Exception:  # not a list, or not all numbers

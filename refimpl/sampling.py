@@ -244,10 +244,14 @@ class Environment:
                 self.turns[i] += 1
                 self.said[i] = []
                 over[at] = self.turns[i] == self.max_turns
-                self.queue[i] = self.tokenizer(observation, add_special_tokens=False)[
-                    "input_ids"
-                ]
+                self.queue[i] = self.read(observation)
         return own, over
+
+    def read(self, observation: str) -> list[int]:
+        """Encode an observation. Raises `UserError` on unknown characters."""
+        ids = self.tokenizer(observation, add_special_tokens=False)["input_ids"]
+        refuse_strange(self.tokenizer, observation, ids, "observation")
+        return ids
 
     def answer(self, text: str) -> str | None:
         """Call `observe`. Raises `UserError` if it fails or returns no text."""
@@ -305,6 +309,20 @@ def unknown(tokenizer: PreTrainedTokenizerBase, character: str) -> bool:
     return tokenizer.unk_token_id in ids
 
 
+def refuse_strange(
+    tokenizer: PreTrainedTokenizerBase, text: str, ids: list[int], what: str
+) -> None:
+    """Raise `UserError` if `text` has characters unknown to the tokenizer."""
+    if tokenizer.unk_token_id not in ids or tokenizer.unk_token in text:
+        return
+    strange = [c for c in dict.fromkeys(text) if unknown(tokenizer, c)]
+    if strange:  # else the tokenizer adds the unknown token itself, as a BOS
+        raise UserError(
+            f"the tokenizer does not know {', '.join(map(repr, strange))} in the "
+            f"{what} {text!r}: the model would read an unknown token there"
+        )
+
+
 def encode(
     model: Model,
     tokenizer: PreTrainedTokenizerBase,
@@ -337,14 +355,7 @@ def encode(
                 f"the tokenizer makes no token of the prompt {prompt!r}: a response "
                 "needs something to follow; give a prompt that is not empty"
             )
-        strange = []
-        if tokenizer.unk_token_id in row and tokenizer.unk_token not in prompt:
-            strange = [c for c in dict.fromkeys(prompt) if unknown(tokenizer, c)]
-        if strange:  # else the tokenizer adds the unknown token itself, as a BOS
-            raise UserError(
-                f"the tokenizer does not know {', '.join(map(repr, strange))} in the "
-                f"prompt {prompt!r}: the model would read an unknown token there"
-            )
+        refuse_strange(tokenizer, prompt, row, "prompt")
         end = len(row) > 1 and row[-1] == tokenizer.eos_token_id
         if end and not prompt.endswith(tokenizer.eos_token):
             raise UserError(

@@ -14,6 +14,7 @@ import contextlib
 import difflib
 import functools
 import inspect
+import json
 import operator
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -180,8 +181,9 @@ def from_text(name: str, annotation: Any, text: str) -> Any:
         return adapter.validate_strings(text)
     with contextlib.suppress(ValidationError):
         return adapter.validate_json(f"[{text}]")
-    hint = "; put each text in double quotes" * ("each text" in expected(annotation))
-    raise UserError(sentence(name, annotation, text) + hint)
+    with contextlib.suppress(ValidationError):
+        return adapter.validate_json(json.dumps(text.split(",")))
+    raise UserError(sentence(name, annotation, text))
 
 
 def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> None:

@@ -408,7 +408,7 @@ def test_a_task_may_have_a_fixed_set_of_problems():
 
 def test_what_only_the_first_rollout_can_show():
     paid = [None, 1.0, ["good"] * 16, [None] * 16, [NAN] * 16, [1.0] * 17]
-    paid += [[[1.0, 2.0]] * 16]
+    paid += [[[1.0, 2.0]] * 16, {i: 1.0 for i in range(16)}, "1" * 16]
 
     def raising(**_):
         raise RuntimeError("the judge\nis away")
@@ -417,6 +417,7 @@ def test_what_only_the_first_rollout_can_show():
         at("train", "reward", reward=partial(lambda pay, **_: pay, pay))
     at("train", "'half' 16", reward=Sum({"half": lambda **_: 1.0}))
     at("train", "raising RuntimeError", reward=raising)
+    at("train", "'€' observation", task=task(observe=lambda text: "=3€;"))
     refused("advantages 8", bridged.check, lambda s: None, 4, 3)
 
 

@@ -171,7 +171,7 @@ READ: dict[str, tuple[Callable[[Series], Series], Callable[[Series], float], str
         max,
         "is {top:.3g} at step {step:g}, {q:.3g} times what was usual before",
     ),
-    "broken": (list, fmean, "is no finite number in {q:.0%} of the rows"),
+    "broken": (list, fmean, "is no finite number in {q:.1%} of the rows"),
 }
 """Ways to read a column: per row, as one number for all rows, and in words."""
 

@@ -103,6 +103,7 @@ CASES = [  # a row, a log that it fits, and one that it does not
     ("reward rises, accuracy does not", {"eval_reward": FLAT, "reward": UP}, UP),
     ("KL to the reference is not 0 at the start", {"kl": [1.1]}, [0.0, 0.3, 1.0, 2.0]),
     ("KL or loss spikes", {"kl": [0.03] * 20 + [0.93, 0.03]}, UP),
+    ("KL or loss spikes", {"kl": [0.03] * 20 + [math.inf]}, UP),
     ("KL or loss spikes", {"loss": [0.01, -0.02] * 10 + [-3.0]}, [0.01, -0.05]),
     (
         "right answers grow, wrong ones shrink",

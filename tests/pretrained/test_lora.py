@@ -1,6 +1,7 @@
 """LoRA: what is trained, what π_ref is, what is copied, saved, merged, refused."""
 
 import json
+import shutil
 import sys
 
 import pytest
@@ -187,6 +188,10 @@ def test_the_command_line_trains_saves_loads_and_merges(policy, tmp_path, monkey
     whole, _ = load("../merged")
     assert type(whole) is type(random_model())
     assert not (tmp_path / "merged" / ADAPTER).exists()
+    shutil.copytree("../adapter", "../over")
+    over = ["../over", "--merge", "--overwrite"]
+    assert main(words("../policy", *asked, *over)) == 0
+    assert same_weights(load("../over")[0], whole)  # not with the old adapter on top
     gap = (adapted(IDS).logits - whole(IDS).logits).abs().max()
     assert gap < ROUNDING
     assert (whole(IDS).logits - random_model()(IDS).logits).abs().max() > 10 * gap

@@ -141,6 +141,17 @@ def test_a_signal_between_a_run_and_its_outputs_costs_none_of_them(monkeypatch):
     assert len(History.load("h.csv")) == 2
 
 
+def test_what_another_run_has_written_meanwhile_stays(capsys, monkeypatch):
+    def paid(**given):
+        Path("h.csv").write_text("another's")
+        return fixed_noise(**given)
+
+    pay(monkeypatch, paid)
+    assert run(f"{RUN} --rollouts 1 --history h.csv") == 0
+    assert Path("h.csv").read_text() == "another's" and len(History.load("h-2.csv"))
+    assert "writing 'h-2.csv'" in capsys.readouterr().err
+
+
 def test_a_run_that_ends_before_its_first_rollout_keeps_nothing(capsys, monkeypatch):
     pay(monkeypatch, Interrupting(when=1, times=2))
     assert run(f"{RUN} --history h.csv") == 130
@@ -294,6 +305,7 @@ LINES: dict[str, str] = {
         for flag in "history checkpoint-dir system task set".split()
     },
     "conformance --against empty": "'empty' is not a file",
+    "read-log file --figure file --overwrite": "would replace the log 'file'",
     "verl-config gropo": "mean 'grpo'",
 }
 if importlib.util.find_spec("peft") is None:  # which is asked for before its layers

@@ -56,6 +56,7 @@ TEXTS = {
     ("seed", "7"): 7,
     ("temperature", "2"): 2.0,
     ("kl_estimator", "k3+"): "k3+",
+    ("critic_frozen", "attn,embed"): ("attn", "embed"),
 }
 
 
