@@ -267,7 +267,7 @@ def printable(text: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return ', did you mean …?' for an error message, or '' if no name is close."""
+    """Return ' (did you mean …?)' for an error message, or '' if no name is close."""
     names = {str(x).lower(): x for x in known}
     close = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=0.5)
-    return f", did you mean {names[close[0]]!r}?" if close else ""
+    return f" (did you mean {names[close[0]]!r}?)" if close else ""

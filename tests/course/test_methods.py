@@ -34,7 +34,7 @@ def test_an_entry_has_its_source_or_the_engines_with_its_words():
 SLIPS = {
     "Expected .* table": "\n[engines",
     r"method.dapo.look.*: Field required": '\n[method.dapo]\nlook = ["#fff"]',
-    "method: no 'grpo2' is known, did you mean 'grpo'": "\n[method.grpo2]",
+    "method: no 'grpo2' is known .did you mean 'grpo'": "\n[method.grpo2]",
     "grpo.engines.TRL: give one of": '\nabsent = "b"',
     "grpo.engines.TRL: no word 'pag'": '\nsource = "{pag}"',
     "grpo has two entries for verl": '\n[method.grpo.engines.verl]\nabsent = "b"',

@@ -210,7 +210,7 @@ def test_the_command_line_trains_saves_loads_and_merges(policy, tmp_path, monkey
 def test_what_no_adapter_can_be_put_on_is_refused(target, monkeypatch):
     with pytest.raises(UserError, match="target_modules"):
         lora(random_model(), target_modules=target)
-    with pytest.raises(UserError, match="no linear layer 'q_prj', did you mean 'q_pro"):
+    with pytest.raises(UserError, match=r"no linear layer .* mean 'q_proj"):
         lora(random_model(), target_modules="q_prj,v_proj")
     with pytest.raises(UserError, match="has an adapter already"):
         lora(lora(random_model()))
