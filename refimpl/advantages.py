@@ -5,7 +5,7 @@ advantage may depend on. It returns (B,), copied to every token, or (B, T).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -59,6 +59,24 @@ class Scored:
         dtype = torch.promote_types(self.rewards.dtype, torch.float32)
         rewards = self.rewards.to(dtype)
         return rewards if rewards.ndim == 1 else rewards.sum(-1)
+
+
+def token_rewards(
+    paid: Real[Tensor, " B"], mask: Mask, penalty: Float[Tensor, "B T"] | None = None
+) -> Float[Tensor, "B T"]:
+    """r_t = 1[t = last] · paid − penalty_t, detached; all 0 for an empty row.
+
+    `paid` is each response's reward. In the RLHF form of PPO
+    (openai/lm-human-preferences), with the KL in the reward, `penalty` is
+    β (log π_old − log π_ref), with β in reward units per nat. It is constant over the
+    updates of one rollout. The mask may have holes.
+    """
+    response = mask.bool()
+    left = response.int().flip(-1).cumsum(-1).flip(-1)  # response tokens from here on
+    rewards = (response & (left == 1)) * paid[:, None]
+    if penalty is not None:
+        rewards = rewards - torch.where(response, penalty, 0.0)
+    return rewards.detach()
 
 
 def group_relative(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
@@ -329,3 +347,59 @@ CRITIC_FREE: dict[str | None, Callable] = {
 """The estimators that compare rewards alone."""
 NAMED = CRITIC_FREE | {"gae": gae, "distillation": distillation}
 """The estimators that `TrainConfig.advantage` names."""
+
+
+@dataclass(frozen=True)
+class PerToken:
+    """Advantages per token: those of a response are copied to its tokens.
+
+    Also returns the targets and metrics of a critic: there is none.
+    """
+
+    estimator: Callable[[Scored], Tensor]
+    whose: str = "the advantages"  # for an error message
+
+    def __call__(self, scored: Scored) -> tuple[Tensor, None, dict]:
+        estimate = self.estimator(scored)
+        check_estimate(estimate, scored.mask, self.whose)
+        estimate = estimate.to(scored.mask.dtype)
+        if estimate.ndim == 1:
+            estimate = estimate[:, None].expand_as(scored.mask)
+        return estimate, None, {}
+
+
+@dataclass(frozen=True)
+class WithCritic:
+    """Advantages of `estimate`, a critic's targets, and how well it predicts.
+
+    The targets come before whitening, because a critic predicts raw returns. With
+    `lam_critic` = 1 they are the returns, however wrong V is.
+    """
+
+    estimate: PerToken
+    lam_critic: float | None = None
+    whiten: bool = True
+
+    def __call__(self, scored: Scored) -> tuple[Tensor, Tensor, dict]:
+        def target(lam: float) -> Tensor:
+            return gae(replace(scored, lam=lam)) + scored.values
+
+        estimate, _, _ = self.estimate(scored)
+        targets = estimate + scored.values
+        if self.lam_critic is not None:
+            targets = target(self.lam_critic)
+        known = explained_variance(scored.values, target(1.0), scored.mask)
+        if self.whiten:
+            estimate = whiten(estimate, scored.mask)
+        return estimate, targets, {"explained_var": known}
+
+
+def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float | None:
+    """Return 1 − Var(R − V)/Var R over response tokens; None if all R are equal.
+
+    1: the critic predicts every return R; 0: it predicts no better than their mean.
+    """
+    v, r = (x[mask.bool()].double() for x in (values, returns))
+    if (r == r[0]).all():
+        return None
+    return (1 - (r - v).var() / r.var()).item()

@@ -1,11 +1,6 @@
-"""Save a run, resume it, and keep all complete rollouts if the run ends early.
+"""Save a run, resume it: a hook.
 
-    with Checkpoint(folder, resume, overwrite) as checkpoint:
-        run = prepare(...)
-        checkpoint.restore(run)
-        with ending_early(run, checkpoint):
-            ...                                  # after every rollout:
-            checkpoint.save_when_due(run, step)
+    train("grpo", hooks=[Checkpoint(folder)])        # or checkpoint_dir=folder
 
 On a CPU, a run that was stopped and resumed equals an uninterrupted run bit for bit.
 Random choices have seeds of their own, so no generator has to be saved.
@@ -16,26 +11,22 @@ import hashlib
 import inspect
 import json
 import os
-import signal
-import tempfile
-import threading
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
 from refimpl import seeds
+from refimpl.files import CheckpointError, unwritable, writable_folder, write
 from refimpl.models import Model, frozen
+from refimpl.run import Run
 from refimpl.validation import UserError
-
-if TYPE_CHECKING:
-    from refimpl.options import Run
 
 NAME, LOCK = "checkpoint.pt", ".lock"
 VERSION = 9
@@ -44,91 +35,71 @@ MAY_CHANGE = {"rollouts", "checkpoint_every", "device", "samples_every"}
 PLAIN = (bool, int, float, str, type(None))
 
 
-class CheckpointError(OSError):
-    """A checkpoint could not be written; the one before it is untouched."""
-
-
-class Interrupted(KeyboardInterrupt):
-    """A signal ended the run; the status of a command is 128 + `number`."""
-
-    def __init__(self, reason: str, number: int = signal.SIGINT):
-        super().__init__(reason)
-        self.number = number
-
-
-# Files
-
-
-def write(
-    path: str | Path, fill: str | Callable[[IO], object], mode: str = "w"
-) -> None:
-    """Write the text `fill`, or what `fill(file)` writes, to `path`: all or nothing.
-
-    Raises `UserError` if `path` cannot be written; an existing file then stays.
-    """
-    if os.path.exists(path) and not os.path.isfile(
-        path
-    ):  # root could replace /dev/null
-        raise unwritable("a file", path, "it is something else")
-    how: dict = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
-    try:
-        target = Path(os.path.realpath(path))  # keeps a symbolic link
-        part = target.with_name(f".{target.name}.part")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        file = open(part, mode, **how)  # noqa: SIM115
-    except (OSError, ValueError) as error:  # an impossible name
-        raise unwritable("a file", path, error) from error
-    try:
-        with file:
-            file.write(fill) if isinstance(fill, str) else fill(file)
-            file.flush()
-            os.fsync(file.fileno())  # else a loss of power may leave an empty file
-        os.replace(part, target)
-    except OSError as error:
-        raise unwritable("a file", path, error) from error
-    finally:
-        part.unlink(missing_ok=True)
-
-
-# Saving and resuming
-
-
 class Checkpoint:
-    """One file to resume a run from, in a folder that is locked for one process.
+    """A hook that saves a run in a folder, and lets it be resumed from there.
 
-    Without a folder nothing is saved. Entering raises `UserError` if the folder cannot
-    be written, there is nothing to resume, another process trains in the folder, or it
-    holds a checkpoint and neither `resume` nor `overwrite` is set.
+    One file, in a folder that is locked for one process. Raises `UserError` if the
+    folder cannot be written, there is nothing to resume, or it holds a checkpoint and
+    neither `resume` nor `overwrite` is set.
     """
 
-    def __init__(self, folder: str | Path | None, resume: bool, overwrite: bool):
+    def __init__(
+        self, folder: str | Path, resume: bool = False, overwrite: bool = False
+    ):
         if resume and overwrite:
             raise UserError(
                 "resume keeps a checkpoint, overwrite replaces it: choose one"
             )
-        if folder is None and (resume or overwrite):
-            asked = "resume" if resume else "overwrite"
-            raise UserError(f"{asked}=True needs a checkpoint_dir, got None")
-        self.folder, self.resume, self.overwrite = folder, resume, overwrite
-        self.saved: dict | None = None  # the state that `restore` loads
-        self.identity: dict[str, Any] = {}  # equal in a resumed run
-
-    def __enter__(self) -> "Checkpoint":
-        if self.folder is None:
-            return self
-        path = Path(self.folder, NAME)
-        if self.resume:
-            self.saved = load(self.folder)
-        elif os.path.exists(path) and not self.overwrite:
+        self.saved: dict | None = load(folder) if resume else None
+        if not (resume or overwrite) and os.path.exists(Path(folder, NAME)):
             raise UserError(
-                f"{str(self.folder)!r} holds a checkpoint already; continue it with "
+                f"{str(folder)!r} holds a checkpoint already; continue it with "
                 "resume (--resume), replace it with overwrite (--overwrite), or use "
                 "another folder"
             )
-        self.folder = writable_folder(self.folder, "checkpoints")
-        self.lock = FileLock(self.folder / LOCK)
+        self.folder = writable_folder(folder, "checkpoints")
+        self.identity: dict[str, Any] = {}  # equal in a resumed run
+
+    @contextlib.contextmanager
+    def around(self, run: Run) -> Iterator[None]:
+        """Lock the folder and load the saved state; save once more if the run fails.
+
+        Raises `UserError` if another process trains in the folder, or if the checkpoint
+        is another run's.
+        """
+        with self.locked():
+            self.identity = shared(run)  # now, because a reward may count its calls
+            if self.saved is not None:
+                self.restore(run, self.saved)
+            try:
+                yield
+            except BaseException as error:
+                # Do not save between two updates, which a resumed run would repeat, nor
+                # after divergence, a failed save or a second Ctrl-C.
+                hopeless = KeyboardInterrupt | CheckpointError | FloatingPointError
+                if (
+                    run.complete
+                    and run.history.rows
+                    and not isinstance(error, hopeless)
+                ):
+                    run.history.ended = error  # Ctrl-C does not stop the save below
+                    try:
+                        self.save(run)
+                    except CheckpointError as another:
+                        error.add_note(str(another))
+                raise
+
+    def __call__(self, run: Run, step: int) -> None:
+        """Save every `checkpoint_every` rollouts, and at the end of the run."""
+        if run.last(step) or (step + 1) % run.config.checkpoint_every == 0:
+            self.save(run)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes out of the folder."""
+        lock = FileLock(self.folder / LOCK)
         try:
-            self.lock.acquire(timeout=0)
+            lock.acquire(timeout=0)
         except Timeout:
             raise UserError(
                 f"another process trains in {str(self.folder)!r}; wait for it, or give "
@@ -136,22 +107,13 @@ class Checkpoint:
             ) from None
         except OSError as error:
             raise unwritable("checkpoints", self.folder / LOCK, error) from error
-        return self
+        try:
+            yield
+        finally:
+            lock.release()
 
-    def __exit__(self, *_) -> None:
-        if self.folder is not None:
-            self.lock.release()
-
-    def restore(self, run: "Run") -> None:
-        """Record the run's identity, and load the saved state if the run is resumed.
-
-        Raises `UserError` if the checkpoint belongs to another run.
-        """
-        if self.folder is not None:
-            self.identity = shared(run)  # now, because a reward may count its calls
-        if self.saved is None:
-            return
-        saved, self.saved = self.saved, None
+    def restore(self, run: Run, saved: dict) -> None:
+        """Load a saved state into a run that has just been made."""
         check_same(saved, self.identity, run.config.rollouts)
         try:
             if not torch.equal(fingerprint(run.model), saved["frozen"]):
@@ -174,26 +136,15 @@ class Checkpoint:
         run.sampler.sync()
         run.history.rows[:] = saved["rows"]
         run.history.samples[:] = saved["samples"]
+        run.begun = len(run.history)
         # A shorter run evaluates its last rollout, which a longer run may not do.
         for row in run.history.rows:
             done = row["step"] + 1
             if done % run.config.eval_every and done != run.config.rollouts:
                 row |= {name: None for name in row if name.split("/")[0] == "accuracy"}
 
-    def save_when_due(self, run: "Run", step: int) -> None:
-        """Save every `checkpoint_every` rollouts, and at the end of the run.
-
-        Raises `KeyboardInterrupt` if a signal has asked the run to stop.
-        """
-        if run.last(step) or (step + 1) % run.config.checkpoint_every == 0:
-            self.save(run)
-        if run.stop_signal and step + 1 < run.config.rollouts:
-            raise KeyboardInterrupt
-
-    def save(self, run: "Run") -> None:
+    def save(self, run: Run) -> None:
         """Save `run`. Raises `CheckpointError` if that fails; the old file stays."""
-        if self.folder is None:
-            return
         state = {
             "version": VERSION,
             "identity": self.identity,
@@ -235,22 +186,21 @@ def load(folder: str | Path) -> dict:
     return saved
 
 
-def weights(run: "Run") -> dict[str, dict[str, Tensor]]:
+def weights(run: Run) -> dict[str, dict[str, Tensor]]:
     """Collect the weights that change. A resumed run is given the frozen ones again."""
     parameters = run.model.named_parameters(remove_duplicate=False)
     frozen_names = {name for name, p in parameters if not p.requires_grad}
     states = {}
     for name in ("model", "critic", "reference"):
         if (part := getattr(run, name)) is not None:
-            skipped = (
-                () if name == "critic" else frozen_names
-            )  # a critic has no frozen ones
+            # All of a critic's: those that `critic_frozen` names are few.
+            skipped = () if name == "critic" else frozen_names
             state = part.state_dict().items()
             states[name] = {n: x for n, x in state if n not in skipped}
     return states
 
 
-def remembering(run: "Run") -> list[Any]:
+def remembering(run: Run) -> list[Any]:
     """Return the loss terms that change during a run, as an adaptive bonus does."""
     return [term for term in run.loss_terms if hasattr(term, "state_dict")]
 
@@ -266,7 +216,7 @@ def weights_read(model: Model) -> str:
     return hashlib.sha256(fingerprint(model).numpy().tobytes()).hexdigest()[:16]
 
 
-def shared(run: "Run") -> dict[str, Any]:
+def shared(run: Run) -> dict[str, Any]:
     """Collect everything that a run must have in common with the one it resumes."""
     settings = asdict(run.config).items()
     return {
@@ -333,118 +283,3 @@ def identity(part: Any) -> str:
         inside = made
     text = json.dumps(inside, skipkeys=True, default=identity)
     return f"{name} {text}" if inside else name
-
-
-# The end of a run
-
-ENDS_A_RUN = (KeyboardInterrupt, FloatingPointError, CheckpointError, UserError)
-"""Errors after which `train` returns the history. A `UserError` comes from a reward, a
-scorer or a task that fails in a later rollout, or from dynamic sampling that finds no
-group."""
-
-
-@contextlib.contextmanager
-def ending_early(run: "Run", checkpoint: Checkpoint) -> Iterator[None]:
-    """Keep all complete rollouts if a run ends early.
-
-    Errors of `ENDS_A_RUN` are stored in `History.ended` and not raised. Any other error
-    is raised and carries the run's `history`. Before the first rollout is complete,
-    every error is raised unchanged.
-    """
-
-    def request(number: int, _) -> None:
-        """Finish the rollout first; a second Ctrl-C does not wait for it."""
-        ending = run.history.ended is not None  # then only a moment is left
-        if run.stop_signal and number == signal.SIGINT and not ending:
-            raise KeyboardInterrupt
-        run.stop_signal = run.stop_signal or number
-
-    with signals_to(request):
-        try:
-            yield
-        except BaseException as error:
-            if not run.history.rows:
-                raise
-            run.history.ended, unsaved = error, ""
-            run.optimizer.zero_grad(set_to_none=True)  # an update may be cut short
-            # Do not save between two updates, which a resumed run would repeat, nor
-            # after divergence, a failed save or a second Ctrl-C.
-            hopeless = KeyboardInterrupt | CheckpointError | FloatingPointError
-            if run.complete and not isinstance(error, hopeless):
-                try:
-                    checkpoint.save(run)
-                except CheckpointError as another:
-                    unsaved = f"; {another}"
-            if not isinstance(error, ENDS_A_RUN):
-                error.history = run.history  # type: ignore[attr-defined]
-                raise
-            run.history.ended = with_progress(run, error, unsaved)
-
-
-def with_progress(run: "Run", error: BaseException, unsaved: str) -> BaseException:
-    """Make an error of the same class whose message also has the run's progress."""
-    kind: Any = type(error)
-    why = str(error)
-    if isinstance(error, KeyboardInterrupt):
-        number = run.stop_signal or signal.SIGINT
-        kind = partial(Interrupted, number=number)
-        why = "interrupted" if number == signal.SIGINT else signal.Signals(number).name
-    done = f"stopped after {len(run.history)} of {run.config.rollouts} rollouts"
-    ended = kind(f"{done}: {why}{unsaved}")
-    ended.__cause__ = error
-    return ended
-
-
-@contextlib.contextmanager
-def signals_to(handler: Callable) -> Iterator[None]:
-    """Handle SIGINT, SIGTERM and SIGHUP by `handler` inside the block."""
-    before = {}
-    if threading.current_thread() is threading.main_thread():  # others get no signals
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
-            number = getattr(signal, name, None)
-            if number and signal.getsignal(number) is not signal.SIG_IGN:  # nohup's
-                before[number] = signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
-
-
-# Folders
-
-
-def cache_folder() -> Path:
-    """Return `$REFIMPL_CACHE`, or else `refimpl` in the user's cache folder."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("REFIMPL_CACHE") or Path(home) / "refimpl")
-
-
-def digest(file: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
-    with open(file, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def writable_folder(path: str | Path, what: str, file: str = "") -> Path:
-    """Make `path` a folder if necessary, and test that it can be written to.
-
-    Returns an absolute path, which stays valid if the working directory changes. Raises
-    `UserError`, which names `file` in the folder, before any training.
-    """
-    try:
-        folder = Path(path).absolute()
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except (OSError, ValueError) as error:  # a name that holds NUL
-        raise unwritable(what, Path(path) / file, error) from error
-    return folder
-
-
-def unwritable(what: str, path: str | Path, why: object) -> UserError:
-    """Make the error for a place that cannot be written to."""
-    why = getattr(why, "strerror", None) or why
-    return UserError(
-        f"cannot write {what} to {str(path)!r} ({why}); choose a place that you may "
-        "write to"
-    )

@@ -23,8 +23,8 @@ import refimpl as rl
 from refimpl import checkpoint as checkpoints
 from refimpl import corrections
 from refimpl.algorithms import ALGORITHMS
-from refimpl.checkpoint import CheckpointError, Interrupted, signals_to
 from refimpl.config import DType, TrainConfig
+from refimpl.files import CheckpointError
 from refimpl.hooks import StalenessError
 from refimpl.interop import configs, logs, six_curves, symptoms
 from refimpl.interop.conformance import cases, table
@@ -35,6 +35,7 @@ from refimpl.pretrained.chat import Chat
 from refimpl.pretrained.loading import load
 from refimpl.pretrained.logprobs import log_probs, recomputed
 from refimpl.responses import DynamicSamplingError
+from refimpl.session import Interrupted, signals_to
 from refimpl.tasks import Arithmetic, Sorting, rare_careful
 from refimpl.validation import (
     UserError,

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from refimpl import corrections
 from refimpl.advantages import NAMED
-from refimpl.kl import ESTIMATORS
+from refimpl.kl import Estimator
 from refimpl.moe.shift import Placement
 from refimpl.normalisers import NORMALISERS
 from refimpl.validation import (
@@ -30,7 +30,6 @@ from refimpl.validation import (
 # The names are the keys of these tables.
 Normaliser: TypeAlias = Literal[tuple(NORMALISERS)]  # type: ignore[valid-type]
 Advantage: TypeAlias = Literal[tuple(NAMED)]  # type: ignore[valid-type]
-Estimator: TypeAlias = Literal[tuple(ESTIMATORS)]  # type: ignore[valid-type]
 DType = Literal["float32", "bfloat16", "float64"]
 
 

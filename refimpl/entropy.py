@@ -131,7 +131,7 @@ class AdaptiveEntropy:
         self.now += (reading.entropy.detach() * part.mask).sum() / part.token_count
         applied = self.c if self.last <= self.target else 0.0
         bonus = -applied * (reading.entropy * weight).sum()
-        return bonus, {"entropy_coefficient": weight.new_tensor(applied)}
+        return bonus, {"entropy_coefficient": part.share * applied}
 
     def end_update(self) -> None:
         """Adjust c after the last micro-batch of an update."""

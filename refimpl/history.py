@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from refimpl.checkpoint import write
+from refimpl.files import write
 from refimpl.importance import largest_deviation
 from refimpl.rollout import Batch
 from refimpl.validation import UserError, guarded, shown
@@ -143,33 +143,8 @@ class History:
     __hash__ = None
 
 
-# Metrics of micro-batches, and how they are reduced to one number per update. A plain
-# tensor is a mean over the micro-batch's tokens. The classes below are other kinds.
-
-Metrics = dict[str, Any]
-"""Name → a tensor or one of the classes below; a tensor is treated as a `Mean`."""
-
-
-@dataclass(frozen=True)
-class Mean:
-    """A mean over tokens, weighted by the micro-batch's share of all tokens."""
-
-    value: Float[Tensor, ""]
-
-    def counted(self, share: Float[Tensor, ""]) -> Float[Tensor, ""]:
-        """Return this micro-batch's contribution to the number of the mini-batch."""
-        return share * self.value
-
-
-class MeanOverForwarded(Mean):
-    """A mean over the tokens that had a forward pass, which may be fewer than all."""
-
-
-class Share(Mean):
-    """A share of the whole mini-batch; shares of its micro-batches add up."""
-
-    def counted(self, share: Float[Tensor, ""]) -> Float[Tensor, ""]:
-        return self.value
+Metrics = dict[str, Float[Tensor, ""]]
+"""Name → this micro-batch's part of the mini-batch's number: parts add up."""
 
 
 def joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,24 +164,9 @@ def joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
-class AuxiliaryLoss(Share):
-    """A loss such as the critic's, which the history's column `loss` excludes."""
-
-
 def mean_over(x: Tensor, mask: Tensor) -> float:
     """Return the mean over response tokens of `x`, which is 0 outside the mask."""
     return (x.detach().sum() / mask.sum()).item()
-
-
-def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float | None:
-    """Return 1 − Var(R − V)/Var R over response tokens; None if all R are equal.
-
-    1: the critic predicts every return R; 0: it predicts no better than their mean.
-    """
-    v, r = (x[mask.bool()].double() for x in (values, returns))
-    if (r == r[0]).all():
-        return None
-    return (1 - (r - v).var() / r.var()).item()
 
 
 def mean(x: Tensor) -> float | None:
@@ -221,58 +181,39 @@ MAX_QUANTILE_INPUT = 2**24
 
 
 class Meter:
-    """Collects the metrics of one rollout's updates, on the device until `read`.
-
-    The type of a metric decides how micro-batches combine (see above). Losses add up,
-    and the largest deviation is a maximum.
-    """
+    """Collects the metrics of one rollout's updates, on the device until `read`."""
 
     def __init__(self) -> None:
-        self.updates: list[dict[str, Float[Tensor, ""]]] = []
+        self.updates: list[Metrics] = [{}]  # the last one is being made
         self.log_ratios: list[Float[Tensor, " N"]] = []  # NaN outside the mask
-        self.total: dict[str, Any] = {}  # of the current update
-        self.forwarded: Any = 0.0  # share of tokens with a pass
-        self.over_forwarded: set[str] = set()  # means over such tokens
 
     @torch.no_grad()
     def add(self, part: Batch, logp: Tensor, loss: Tensor, metrics: Metrics) -> None:
-        """Add a micro-batch to the current update."""
-        # Micro-batches differ in tokens, so a mean of their means would be wrong.
-        share = part.mask.sum().to(part.old_logp) / part.token_count
-        self.forwarded = self.forwarded + share
+        """Add a micro-batch to the current update: its numbers are parts of a sum."""
         # Quantiles cover all response tokens, even those filtered out of the loss.
         z = logp.detach() - part.old_logp
         outside = part.rollout.mask == 0
         self.log_ratios.append(z.masked_fill(outside, torch.nan).flatten())
         # The deviation shows the stalest token, which a mean would hide.
         largest = largest_deviation(torch.where(part.mask.bool(), z, 0.0))
-        before = self.total.get(DEVIATION, largest)
-        self.total[DEVIATION] = torch.maximum(largest, before)
-        named = {n: x if isinstance(x, Mean) else Mean(x) for n, x in metrics.items()}
-        # A critic's loss is part of `loss` only to share the backward pass. Subtract
-        # it, so that the column shows the policy's loss.
-        apart = sum(x.value for x in named.values() if isinstance(x, AuxiliaryLoss))
-        named["loss"] = Share(loss.detach() - apart)
-        for name, metric in named.items():
-            self.total[name] = self.total.get(name, 0.0) + metric.counted(share)
-        self.over_forwarded = {
-            n for n, x in named.items() if isinstance(x, MeanOverForwarded)
-        }
+        total = self.updates[-1]
+        total[DEVIATION] = torch.maximum(largest, total.get(DEVIATION, largest))
+        # A term that is not the policy's, as a critic's is not, has left out its part.
+        loss = loss.detach() + metrics.get("loss", 0.0)
+        for name, value in {**metrics, "loss": loss}.items():
+            total[name] = total.get(name, 0.0) + value.detach()
 
     def end_update(self, norm: Float[Tensor, ""]) -> None:
         """Close the current update; `norm` is the gradient's norm before clipping."""
-        # These means cover the rows with a pass alone, so divide by their share.
-        for name in self.over_forwarded:
-            least = torch.finfo(self.total[name].dtype).tiny
-            self.total[name] = self.total[name] / self.forwarded.clamp(min=least)
-        self.updates.append({**self.total, "grad_norm": norm})
-        self.total, self.forwarded = {}, 0.0
+        self.updates[-1]["grad_norm"] = norm
+        self.updates.append({})
 
     def read(self) -> dict[str, float]:
         """Return means over the updates, and quantiles of all log-ratios, nats."""
         # One transfer from the device, because each would make the CPU wait.
-        z, names = torch.cat(self.log_ratios), list(self.updates[0])
-        values = torch.stack([u[n].to(z) for u in self.updates for n in names]).tolist()
+        z, updates = torch.cat(self.log_ratios), self.updates[:-1]
+        names = list(updates[0])
+        values = torch.stack([u[n].to(z) for u in updates for n in names]).tolist()
         columns = {name: values[i :: len(names)] for i, name in enumerate(names)}
         means = {name: math.fsum(c) / len(c) for name, c in columns.items()}
         means[DEVIATION] = max(columns[DEVIATION])

@@ -1,14 +1,34 @@
-"""Hooks: functions f(run, step) that `train` calls after every rollout."""
+"""Hooks: what happens after every rollout.
+
+A hook is called as f(run, step). It may read everything that `run` holds (its `batch`,
+all responses in `run.drawn`, `run.history.rows[-1]`), and add columns to that row.
+
+A hook that also needs a beginning or an end has a context manager `around(run)`. It is
+entered before the first rollout, and left after the last one, or with the error that
+ends the run. `Checkpoint` loads a saved state there, and `Bar` closes its line.
+
+    class Clock:
+        @contextlib.contextmanager
+        def around(self, run):
+            self.began = time.time()
+            yield
+
+        def __call__(self, run, step):
+            run.history.rows[-1]["seconds"] = time.time() - self.began
+"""
 
 import contextlib
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Iterator
 
 from tqdm.auto import tqdm
 
+from refimpl import samples
 from refimpl.evaluation import mean_at, pass_at, scores
 from refimpl.history import History, joined
 from refimpl.models import precision
-from refimpl.options import Run
+from refimpl.run import Run
+from refimpl.tasks import TaskWarning
 
 
 class StalenessError(RuntimeError):
@@ -38,30 +58,90 @@ def evaluate(run: Run, step: int) -> None:
         row["accuracy/pass"] = pass_at(answers, config.eval_samples)
 
 
-@contextlib.contextmanager
-def progress_bar(run: Run) -> Iterator[Callable[[Run, int], None]]:
-    """Show a progress bar with the last rollout's mean reward.
+class Samples:
+    """Put a few responses into the history every `samples_every` rollouts.
 
-    Yields the hook that updates it. A closed pipe or terminal does not end the run.
+    Also those of a rollout in which the run ends, for they may say why. Prints them if
+    `shown`.
     """
-    total, done = run.config.rollouts, len(run.history)
-    nobody_reads = contextlib.suppress(OSError)
-    shown = tqdm(disable=True)
-    with nobody_reads:
-        name = run.algorithm.name
-        shown = tqdm(total=total, initial=done, desc=name, disable=not run.progress)
 
-    def show(run: Run, step: int) -> None:
-        reward = run.history.rows[-1]["reward"]
-        with nobody_reads:
-            shown.set_postfix(reward=f"{reward:.2f}", refresh=False)
-            shown.update()
+    def __init__(self, shown: bool = False):
+        self.shown, self.seen = shown, None
 
-    try:
-        yield show
-    finally:
-        with nobody_reads:
-            shown.close()
+    @contextlib.contextmanager
+    def around(self, run: Run) -> Iterator[None]:
+        """Keep the responses of a rollout that was not completed."""
+        try:
+            yield
+        except BaseException as error:
+            run.drawn = getattr(error, "drawn", run.drawn)
+            self(run, len(run.history))
+            raise
+
+    def __call__(self, run: Run, step: int) -> None:
+        drawn, seen, self.seen = run.drawn, self.seen, run.drawn
+        if drawn is seen or step % run.config.samples_every:
+            return
+        numbers = drawn.rewards.tolist(), drawn.group_size, drawn.extra
+        chosen = samples.chosen(step, drawn.prompts, drawn.texts, *numbers)
+        run.history.samples += chosen
+        if self.shown:
+            samples.show(chosen, getattr(run.tokenizer, "all_special_tokens", ()))
+
+
+class Bar:
+    """A progress bar with the last rollout's mean reward.
+
+    A closed pipe or terminal does not end the run.
+    """
+
+    @contextlib.contextmanager
+    def around(self, run: Run) -> Iterator[None]:
+        """Open the bar, and close it at the end."""
+        total, done, name = run.config.rollouts, len(run.history), run.algorithm.name
+        self.bar = tqdm(disable=True)
+        with nobody_reads():
+            self.bar = tqdm(total=total, initial=done, desc=name)
+        try:
+            yield
+        finally:
+            with nobody_reads():
+                self.bar.close()
+
+    def __call__(self, run: Run, step: int) -> None:
+        with nobody_reads():
+            reward = run.history.rows[-1]["reward"]
+            self.bar.set_postfix(reward=f"{reward:.2f}", refresh=False)
+            self.bar.update()
+
+
+def nobody_reads() -> contextlib.suppress:
+    """Ignore a pipe or a terminal that is closed."""
+    return contextlib.suppress(OSError)
+
+
+def stop_if_asked(run: Run, step: int) -> None:
+    """Raise `KeyboardInterrupt` if a signal has asked the run to stop."""
+    if run.stop_signal and step + 1 < run.config.rollouts:
+        raise KeyboardInterrupt
+
+
+def warn_if_never_right(run: Run, step: int) -> None:
+    """Warn, with two samples, if the first rollout has nothing to learn from."""
+    drawn = run.drawn
+    rewards, texts = drawn.rewards, [f"{text!r:.100}" for text in drawn.texts]
+    differ = rewards.min() < rewards.max() or drawn.alive.any()
+    if step > 0 or drawn.correct.max() > 0 or differ:
+        return
+    warnings.warn(
+        "no answer of the first rollout is right, and all have the same reward "
+        f"({rewards[0].item():g}): there is nothing to learn from. Two of them: "
+        f"{texts[0]}, {texts[-1]}. If they are nearly right, look at how the answer is "
+        "extracted and at max_new_tokens; else take easier problems, a larger "
+        "group_size, or another prompt",
+        TaskWarning,
+        stacklevel=2,
+    )
 
 
 def check_staleness(run: Run, step: int) -> None:

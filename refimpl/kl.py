@@ -17,13 +17,14 @@ divergence", 2020):
 """
 
 import math
+from typing import Literal, TypeAlias
 
 import torch
-from jaxtyping import Float, Real
+from jaxtyping import Float
 from torch import Tensor
 
-from refimpl.importance import LOG_RATIO_LIMIT, Mask, ratio
-from refimpl.validation import guarded
+from refimpl.advantages import token_rewards  # noqa: F401  also by its old place
+from refimpl.importance import LOG_RATIO_LIMIT, ratio
 
 
 def k1(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
@@ -96,22 +97,4 @@ ESTIMATORS = {
     "unbiased_k3": unbiased_k3,
 }
 """The estimators of `TrainConfig.kl_estimator`, as f(logp, ref_logp, old_logp)."""
-
-
-@guarded
-def token_rewards(
-    paid: Real[Tensor, " B"], mask: Mask, penalty: Float[Tensor, "B T"] | None = None
-) -> Float[Tensor, "B T"]:
-    """r_t = 1[t = last] · paid − penalty_t, detached; all 0 for an empty row.
-
-    `paid` is each response's reward. In the RLHF form of PPO
-    (openai/lm-human-preferences), with the KL in the reward, `penalty` is
-    β (log π_old − log π_ref), with β in reward units per nat. It is constant over the
-    updates of one rollout. The mask may have holes.
-    """
-    response = mask.bool()
-    left = response.int().flip(-1).cumsum(-1).flip(-1)  # response tokens from here on
-    rewards = (response & (left == 1)) * paid[:, None]
-    if penalty is not None:
-        rewards = rewards - torch.where(response, penalty, 0.0)
-    return rewards.detach()
+Estimator: TypeAlias = Literal[tuple(ESTIMATORS)]  # type: ignore[valid-type]

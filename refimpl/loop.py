@@ -1,21 +1,18 @@
 """The training loop, from top to bottom: a run does what this page shows.
 
-    train      rollout after rollout; hooks and a checkpoint after each
+    train      rollout after rollout; the hooks after each
     collect    1. problems and responses · 2. rewards · 3. advantages
     updates    4. K updates, on shuffled mini-batches of whole groups
     update     one update: weight → log-probs → loss → gradient → step
 
-`options.prepare` makes the objects that a `Run` holds. Every random choice comes from a
-generator seeded by (run seed, rollout, purpose), so a run can be resumed after any
-rollout, and the global generators are never touched.
+No option has a branch here: `options.prepare` turns settings into the objects of a
+`Run`, and a user hands in others. Every random choice comes from a generator seeded by
+(run seed, rollout, purpose), so a run can be resumed after any rollout.
 """
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Collection
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,29 +20,19 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import advantages, seeds, turns
-from refimpl.advantages import Scored, lam_by_length
+from refimpl import seeds
 from refimpl.algorithms import Algorithm
-from refimpl.checkpoint import Checkpoint, ending_early
 from refimpl.config import TrainConfig
-from refimpl.history import History, Meter, explained_variance, joined, mean_over
-from refimpl.hooks import check_staleness, evaluate, progress_bar
-from refimpl.kl import k1, token_rewards
+from refimpl.history import History, Meter, joined
 from refimpl.logprobs import log_probs as teacher_forced
 from refimpl.loss_terms import LossInputs
-from refimpl.models import Model, one_thread
-from refimpl.moe import visited_again
-from refimpl.options import Constants, Run, prepare
-from refimpl.responses import (
-    Responses,
-    describe,
-    sampler_mismatch,
-    scored_responses,
-    warn_if_never_right,
-)
-from refimpl.rewards import State, rows_of
+from refimpl.models import Model
+from refimpl.options import handed_in, hooks_for, prepare
+from refimpl.responses import Responses, describe
 from refimpl.rollout import Batch
-from refimpl.validation import check_call, guarded
+from refimpl.run import Run
+from refimpl.session import session
+from refimpl.validation import guarded
 
 MAX_GRAD_NORM = 1.0
 """The policy's gradient is scaled down to this norm, and so is the critic's."""
@@ -108,49 +95,31 @@ def train(
     rounding noise although K > 1. Every error after the first rollout carries the
     run's `history`.
     """
-    for hook in hooks:
-        check_call("a hook", hook, "run", "step")
-    with Checkpoint(checkpoint_dir, resume, overwrite) as checkpoint:
-        run = prepare(
-            algorithm,
-            config,
-            model,
-            tokenizer,
-            task,
-            reward,
-            log_probs,
-            sampler,
-            corrections,
-            loss_terms,
-            teacher,
-            progress,
-        )
-        checkpoint.restore(run)
-        with (
-            one_thread(run.model),
-            ending_early(run, checkpoint),
-            progress_bar(run) as show,
-        ):
-            # A user's hook may switch gradients off; the wrapper restores them.
-            user_hooks = map(torch.enable_grad(), hooks)
-            after_rollout = [evaluate, *user_hooks, show]
-            for step in range(len(run.history), run.config.rollouts):
-                began = time.perf_counter()
-                # Problems, responses, rewards, advantages.
-                run.batch, row = collect(run, step)
-                # K updates. Nothing is saved between them: a resumed run would repeat
-                # those that were already made.
-                run.complete = False
-                row = joined(row, updates(run, run.batch, step))
-                run.history.add(step, row, time.perf_counter() - began)
-                run.complete = True
-                # Evaluate first, so that the user's hooks can read the accuracy.
-                for hook in after_rollout:
+    hooks = handed_in(hooks, checkpoint_dir, resume, overwrite)
+    run = prepare(
+        algorithm,
+        config,
+        model,
+        tokenizer,
+        task,
+        reward,
+        log_probs=log_probs,
+        sampler=sampler,
+        corrections=corrections,
+        loss_terms=loss_terms,
+        teacher=teacher,
+    )
+    # What happens after every rollout: evaluation, your hooks, a checkpoint, a bar.
+    after = hooks_for(run.config, hooks, progress)
+    with session(run, after):  # ends with what is complete, whatever happens
+        for step in range(len(run.history), run.config.rollouts):
+            began = time.perf_counter()
+            run.batch, row = collect(run, step)  # 1. to 3.
+            row = joined(row, updates(run, run.batch, step))  # 4.
+            run.history.add(step, row, time.perf_counter() - began)
+            for hook in after:
+                with torch.enable_grad():  # a hook may switch gradients off
                     hook(run, step)
-                checkpoint.save_when_due(run, step)
-                check_staleness(run, step)
-    if run.history.ended is not None:
-        warnings.warn(str(run.history.ended), stacklevel=4)  # skip the decorators
     return run.history
 
 
@@ -159,121 +128,24 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
 
     Returns the batch, which stays constant during the K updates, and the metrics.
     """
-    config = run.config
-    # 1. and 2. Problems, G responses to each, and their rewards (`sample_and_score`).
-    # Dynamic sampling draws further rounds until enough groups have differing rewards.
-    drawn, rows, rounds = run.fill_batch(partial(sample_and_score, run, step))
-    if step == 0:
-        warn_if_never_right(drawn)
-    rollout = drawn.rollout.rows(rows)
-    mask, row = rollout.mask, {"sampling/rounds": float(rounds)}
-    # Compute log π_old, log π_ref and V before the policy changes. If no pass
-    # computes log π_old, the sampler's own log-probs stand for it.
-    known = Constants(*rollout.in_parts(run.constants, config.micro_batch_size))
-    old_logp = rollout.logp if known.old_logp is None else known.old_logp
-    if known.old_logp is not None:
-        row |= sampler_mismatch(rollout, old_logp, config.truncated)
-    if known.experts is not None:
-        rollout, change = visited_again(rollout, known.experts, known.router_logp)
-        row["sampling/expert_change"] = mean_over(change, mask)
-    penalty = None
-    if known.ref_logp is not None:
-        kl = k1(old_logp, known.ref_logp)
-        row["kl"] = mean_over(kl * mask, mask)
-        if config.kl_in == "reward":  # β · KL is subtracted from each token's reward
-            penalty = config.beta * kl
-    if known.teacher_logp is not None:
-        row["teacher_kl"] = mean_over(k1(old_logp, known.teacher_logp) * mask, mask)
-    # 3. Advantages, one per response (copied to its tokens below) or one per token.
-    answers = hasattr(run.task, "observe")  # then an estimator may compare turns
-    states = turns.seen(run.task, run.tokenizer, rollout) if answers else {}
-    by_length = config.lam_alpha and lam_by_length(mask, config.lam_alpha)
-    scored = Scored(
-        rewards=token_rewards(drawn.paid[rows], mask, penalty),
-        group=rollout.group,
-        mask=mask,
-        values=known.old_values,
-        gamma=config.gamma,
-        lam=config.lam if by_length is None else by_length,
-        components=drawn.component_matrix(rows),
-        weights=getattr(run.reward, "weights", None),
-        logp=old_logp,
-        teacher_logp=known.teacher_logp,
-        **states,
-    )
-    estimate = run.advantages(scored)
-    whose = f"the advantages of {run.algorithm.name}"
-    advantages.check_estimate(estimate, mask, whose)
-    estimate, targets = estimate.to(mask.dtype), None
-    if estimate.ndim == 1:
-        estimate = estimate[:, None].expand_as(mask)
-    if run.value is not None:
-        estimate, targets, row["explained_var"] = with_targets(run, scored, estimate)
-    if config.overlong_filtering:
-        # Truncated responses have no loss, but their rewards stay in the baseline.
-        mask = mask * ~rollout.truncated[:, None]
-    batch = Batch(
-        rollout,
-        mask,
-        old_logp,
-        estimate,
-        ref_logp=known.ref_logp,
-        old_values=known.old_values,
-        targets=targets,
-    )
-    return batch, joined(row, describe(drawn, run.task.habit, run.task.habits))
 
+    def draw(refill: int = 0) -> Responses:
+        # 1. Problems, and G responses to each; a refill has seeds of its own.
+        problems = run.problems(step, refill)
+        rollout = run.sample(problems, step, refill)
+        # 2. Rewards: the run's to train on, the task's own to know who is right.
+        return run.score(problems, rollout, step)
 
-def with_targets(run: Run, scored: Scored, estimate: Tensor) -> tuple:
-    """Return the final advantages, the critic's targets and its explained variance.
-
-    The targets come before whitening, because a critic predicts raw returns. With
-    `lam_critic` = 1 they are the returns, however wrong V is.
-    """
-
-    def target(lam: float) -> Tensor:
-        return advantages.gae(replace(scored, lam=lam)) + scored.values
-
-    config = run.config
-    known = explained_variance(scored.values, target(1.0), scored.mask)
-    targets = estimate + scored.values
-    if config.lam_critic is not None:
-        targets = target(config.lam_critic)
-    if config.whiten:
-        estimate = advantages.whiten(estimate, scored.mask)
-    return estimate, targets, known
-
-
-def sample_and_score(run: Run, step: int, refill: int = 0) -> Responses:
-    """Draw problems, sample G responses to each, and score them.
-
-    `refill` is the number of a further round of dynamic sampling, 0 in the first.
-    """
-    config = run.config
-
-    # A seed per purpose, so that a change in sampling leaves the problems unchanged.
-    def seed(purpose: str) -> int:
-        purpose = f"{purpose} {refill}" if refill else purpose
-        return seeds.seed_for(config.seed, step, purpose)
-
-    # 1. Problems, and G responses to each.
-    problems = rows_of(run.task, "sample", config.prompts_per_rollout, seed("q"))
-    rollout = run.sampler.respond(
-        run.tokenizer,
-        [problem["prompt"] for problem in problems],
-        seed("sample"),
-        seed("router"),
-        group_size=config.group_size,
-        observe=getattr(run.task, "observe", None),  # the task may answer, as a tool
-        **config.sampling,
-    )
-    # 2. Rewards. The run's function is trained on; the task's own measures correctness.
-    K = config.updates_per_rollout
-    state = State(global_step=step * K, max_steps=config.rollouts * K)
-    responses = scored_responses(run, problems, rollout, state)
-    if config.samples_every and step % config.samples_every == 0 and not refill:
-        run.show_samples(step, responses)
-    return responses
+    # One round, or with dynamic sampling as many as it takes to fill `rows`.
+    run.drawn = drawn = run.fill_batch(draw)
+    rollout = drawn.rollout.rows(drawn.rows)
+    # What stays fixed during the updates: log π_old, log π_ref, a critic's values.
+    frozen = run.frozen(rollout)
+    # 3. Advantages, per token, with the targets of a critic.
+    estimate, targets, explained = run.advantages(run.scored(drawn, frozen))
+    batch = frozen.batch(run.loss_mask(rollout), estimate, targets)
+    rounds = {"sampling/rounds": float(drawn.rounds)}
+    return batch, joined(rounds, frozen.metrics, explained, describe(drawn, run.task))
 
 
 def updates(run: Run, batch: Batch, step: int) -> dict[str, float]:
@@ -281,12 +153,12 @@ def updates(run: Run, batch: Batch, step: int) -> dict[str, float]:
 
     Gives the sampler the new weights, and returns the metrics of the K steps.
     """
-    config, meter = run.config, Meter()
+    config, meter, run.begun = run.config, Meter(), step + 1
     # 4. K = minibatches × epochs updates.
-    shuffle = seeds.generator(seeds.seed_for(config.seed, step, "shuffle"))
+    shuffle = seeds.generator(run.seed(step, "shuffle"))
     for mini in batch.minibatches(config.minibatches, config.epochs, shuffle):
         update(run, mini, meter)
-        for _ in range((config.critic_updates or 1) - 1):
+        for _ in range(1, config.critic_updates or 1):
             critic_update(run, mini)
     check_finite(run.model)  # the last step has no next gradient that would show it
     run.sampler.sync()
@@ -295,43 +167,30 @@ def updates(run: Run, batch: Batch, step: int) -> dict[str, float]:
 
 def update(run: Run, mini: Batch, meter: Meter) -> None:
     """Make one optimiser step, with the gradient summed over micro-batches."""
-    # Compute the weight of each token once, for the whole mini-batch. The losses of the
-    # micro-batches then sum to the loss of the mini-batch, wherever it is cut.
+    # The weight of each token, once for the whole mini-batch: then the losses of the
+    # micro-batches sum to the loss of the mini-batch, wherever it is cut.
     weight = run.normaliser(mini.mask.to(mini.old_logp), mini.rollout.group)
-    # A group with equal rewards has Â = 0 and no gradient. Its tokens count in the
-    # weights above, but need no forward pass.
-    rows = mini.informative_rows(keep_all=run.zero_advantage_rows_matter)
-    size = run.config.micro_batch_size
-    by_group = getattr(run.log_probs, "by_group", False)  # reads a group's prompt once
-    for part, w in mini.micro_batches(weight, rows, size, by_group):
+    for part, w in run.parts(mini, weight):
         # The policy's only forward pass here: loss, KL and entropy share it.
         reading = run.read(run.model, part.rollout, run.config.replay is not None)
         # Corrections (for a sampler that differs from π_old, for routers that moved)
         # change the arguments of the loss. The loss itself stays the paper's.
-        inputs = LossInputs(reading.logp, part.old_logp, w, {})
+        inputs = (reading.logp, part.old_logp, part.advantages, part.mask, w)
+        inputs = LossInputs(*inputs, metrics={})
         for correct in run.corrections:
             inputs = correct(part, reading, inputs)
-        # − Σ weight · objective. The added terms below (KL, entropy, value) take the
-        # weight without the corrections.
-        loss, metrics = run.algorithm.loss(
-            inputs.logp,
-            inputs.old_logp,
-            part.advantages,
-            part.mask,
-            inputs.weight,
-            **run.hyperparameters,
-        )
-        metrics |= inputs.metrics
+        # − Σ weight · objective; its metrics are means, of which this is a part.
+        loss, means = run.algorithm.loss(*inputs[:5], **run.hyperparameters)
+        metrics = {n: part.share * x for n, x in means.items()} | inputs.metrics
+        # Added terms (KL, entropy, a critic's loss) take the weight as it was.
         for term in run.loss_terms:
             added, measured = term(part, reading, w)
             loss, metrics = loss + added, metrics | measured
         loss.backward()
-        # The history records the policy's own ratios, before any correction.
-        meter.add(part, reading.logp, loss, metrics)
+        meter.add(part, reading.logp, loss, metrics)  # ratios before any correction
     meter.end_update(optimizer_step(run))
-    for term in run.loss_terms:
-        if hasattr(term, "end_update"):  # it remembers, as an adaptive bonus does
-            term.end_update()
+    for term in run.adaptive_terms:
+        term.end_update()
 
 
 def critic_update(run: Run, mini: Batch) -> None:

@@ -10,6 +10,8 @@ others to `train`:
 
 `part` is a micro-batch, and `reading` the result of the policy's pass over it. `weight`
 (B, T) comes from the normaliser: computed on the mini-batch, then cut to the part.
+A metric is this micro-batch's part of the mini-batch's number, as the loss is: parts
+add up. (`part.share` times a mean over the micro-batch's tokens is such a part.)
 """
 
 from collections.abc import Callable, Mapping
@@ -21,28 +23,27 @@ from torch import Tensor
 
 from refimpl import corrections, moe
 from refimpl.algorithms import value_loss
-from refimpl.history import AuxiliaryLoss, MeanOverForwarded, Metrics, Share
-from refimpl.kl import ESTIMATORS
+from refimpl.history import Metrics
+from refimpl.kl import ESTIMATORS, Estimator
 from refimpl.logprobs import Reading
+from refimpl.moe import BALANCE
 from refimpl.rollout import Batch
+from refimpl.validation import Positive, checked
 
 DROPPED = "rollout_corr/rollout_rs"
 Added = tuple[Float[Tensor, ""], Metrics]
 Term = Callable[[Batch, Reading, Tensor], Added]
 
-BALANCE = 1e-3
-"""Weight of the load-balancing loss, as in Qwen3-MoE; the warm start uses it, too."""
 
-
-@dataclass(frozen=True)
+@checked
 class KL:
     """+ β Σ weight · KL(π_θ ‖ π_ref), by an estimator of `refimpl.kl`.
 
     π_ref is the policy at the start of the run, and KL is in nats per token.
     """
 
-    beta: float
-    estimator: str = "k3"
+    beta: Positive
+    estimator: Estimator = "k3"
 
     def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
         estimate = ESTIMATORS[self.estimator]
@@ -50,14 +51,14 @@ class KL:
         return self.beta * (kl * weight).sum(), {}
 
 
-@dataclass(frozen=True)
+@checked
 class Entropy:
     """− c₂ Σ weight · H, with the entropy H of the next-token distribution.
 
     PPO (1707.06347), Eq. 9, which adds c₂ H to an objective. H is in nats.
     """
 
-    bonus: float
+    bonus: float  # negative: a penalty
 
     def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
         return -self.bonus * (reading.entropy * weight).sum(), {}
@@ -85,7 +86,8 @@ class Value:
             mean,
             epsilon=self.clip,
         )
-        return loss, {"value_loss": AuxiliaryLoss(loss.detach())}
+        # The column `loss` shows the policy's: the critic's leaves it again.
+        return loss, {"value_loss": loss.detach(), "loss": -loss.detach()}
 
 
 @dataclass(frozen=True)
@@ -96,21 +98,25 @@ class LoadBalance:
         routers, mask = reading.routers, part.rollout.mask
         # Unlike the other terms it is not a sum over tokens: `weight` cannot scale it.
         share, tokens = part.mask.sum() / part.token_count, mask.sum()
-        change = (routers.expert_change * mask).sum() / tokens
-        shift = (routers.gamma.detach() * mask).sum() / tokens
         balance = routers.balance
-        return BALANCE * share * balance, {
-            "router/expert_change": MeanOverForwarded(change),
-            "router/shift": MeanOverForwarded(shift),
-            "router/load_balance": MeanOverForwarded(balance.detach()),
+        # Its metrics are means over the tokens with a pass, which may be fewer.
+        passed = (part.passed_count / part.token_count).clamp(min=1e-38)
+        measured = {
+            "router/expert_change": (routers.expert_change * mask).sum() / tokens,
+            "router/shift": (routers.gamma.detach() * mask).sum() / tokens,
+            "router/load_balance": balance.detach(),
         }
+        measured = {name: part.share * x / passed for name, x in measured.items()}
+        return BALANCE * share * balance, measured
 
 
 class LossInputs(NamedTuple):
-    """The arguments of a loss after corrections, and the metrics of the corrections."""
+    """The arguments of `Algorithm.loss`, in its order, and the corrections' metrics."""
 
     logp: Float[Tensor, "B T"]
     old_logp: Float[Tensor, "B T"]
+    advantages: Float[Tensor, "B T"]
+    mask: Float[Tensor, "B T"]
     weight: Float[Tensor, "B T"]
     metrics: Metrics
 
@@ -118,7 +124,7 @@ class LossInputs(NamedTuple):
 Correction = Callable[[Batch, Reading, LossInputs], LossInputs]
 
 
-@dataclass(frozen=True)
+@checked
 class SamplerMismatch:
     """weight ← weight · the factor of rules of `refimpl.corrections`.
 
@@ -130,6 +136,9 @@ class SamplerMismatch:
     rules: Mapping
     two_policies: bool = False
 
+    def __post_init__(self):
+        corrections.check(self.rules)
+
     def __call__(self, part: Batch, reading: Reading, inputs: LossInputs) -> LossInputs:
         now, mask = reading.logp.detach(), part.mask
         logp = now if self.two_policies else part.old_logp
@@ -139,12 +148,12 @@ class SamplerMismatch:
         dropped = (factor == 0) & mask.bool()
         tokens = dropped.sum() / part.token_count
         rows = dropped.any(-1).sum() / part.response_count
-        inputs.metrics[f"{DROPPED}_masked_fraction"] = Share(tokens)
-        inputs.metrics[f"{DROPPED}_seq_masked_fraction"] = Share(rows)
-        return inputs._replace(weight=inputs.weight * factor)
+        names = f"{DROPPED}_masked_fraction", f"{DROPPED}_seq_masked_fraction"
+        measured = inputs.metrics | dict(zip(names, (tokens, rows)))
+        return inputs._replace(weight=inputs.weight * factor, metrics=measured)
 
 
-@dataclass(frozen=True)
+@checked
 class RouterShift:
     """Multiply the ratio by RSPO's γ (2510.23027), before or after the clip.
 

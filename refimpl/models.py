@@ -145,6 +145,15 @@ def make_critic(policy: Model, fixed: Collection[str] = ()) -> PreTrainedModel:
     return critic.to(policy.device, policy.dtype).eval()  # no dropout
 
 
+def routers(model: nn.Module) -> list[nn.Module]:
+    """Return the routers of `model`, first layer first; none if it is dense."""
+    return [m for m in model.modules() if type(m).__name__.endswith("Router")]
+
+
+def is_moe(model: nn.Module) -> bool:
+    return bool(routers(model))
+
+
 def trained(model: Model) -> list[nn.Parameter]:
     """Return the weights that require a gradient."""
     return [p for p in model.parameters() if p.requires_grad]

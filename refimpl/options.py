@@ -3,26 +3,33 @@
 Everything that can be checked is checked here, once, before the run starts.
 """
 
-import contextlib
 import copy
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import algorithms, logprobs, models, samples
-from refimpl.advantages import CRITIC_FREE, NAMED, gae
+from refimpl import advantages, algorithms, logprobs, models, turns
+from refimpl.advantages import CRITIC_FREE, NAMED, gae, lam_by_length
 from refimpl.algorithms import ALGORITHMS, Algorithm
+from refimpl.checkpoint import Checkpoint
 from refimpl.config import TrainConfig
 from refimpl.corrections import WEIGHING
 from refimpl.history import History
-from refimpl.logprobs import Reading
+from refimpl.hooks import (
+    Bar,
+    Samples,
+    check_staleness,
+    evaluate,
+    stop_if_asked,
+    warn_if_never_right,
+)
 from refimpl.loss_terms import (
     KL,
     Correction,
@@ -33,131 +40,25 @@ from refimpl.loss_terms import (
     Term,
     Value,
 )
-from refimpl.models import Model, precision
-from refimpl.moe import Drift, can_be_recorded, is_moe, routed, routers
+from refimpl.models import Model
+from refimpl.moe import can_be_recorded, is_moe, routers
 from refimpl.normalisers import NORMALISERS, weigher
-from refimpl.rehearsal import FEW, rehearse
-from refimpl.responses import DynamicSampling, Responses, once
-from refimpl.rewards import OFFERED, OFFERED_ANYWHERE, check_rows, rows_of
-from refimpl.rollout import Batch, Rollout
+from refimpl.rehearsal import FEW, check_reader
+from refimpl.responses import DynamicSampling, Scoring, once
+from refimpl.rewards import (
+    OFFERED,
+    OFFERED_ANYWHERE,
+    check_rows,
+    overlong_punishment,
+    rows_of,
+)
+from refimpl.rollout import Rollout
+from refimpl.run import Run
 from refimpl.samplers import Delayed, Rounded
-from refimpl.sampling import Policy, encode
+from refimpl.sampling import Sampler, encode
 from refimpl.sft import WarmStart, warm_start
 from refimpl.tasks import Arithmetic, Calculator
-from refimpl.validation import (
-    UserError,
-    check_call,
-    guarded,
-    one_line,
-)
-
-
-class Constants(NamedTuple):
-    """Tensors that stay fixed during the K updates of a rollout; None where not needed.
-
-    `old_logp` is None if the sampler's log-probs stand for log π_old. `experts` and
-    `router_logp` are those of the pass that computed log π_old.
-    """
-
-    old_logp: Float[Tensor, "B T"] | None = None
-    ref_logp: Float[Tensor, "B T"] | None = None
-    teacher_logp: Float[Tensor, "B T"] | None = None
-    old_values: Float[Tensor, "B T"] | None = None
-    experts: Int[Tensor, "B L layers k"] | None = None
-    router_logp: Float[Tensor, "B L layers k"] | None = None
-
-
-@dataclass
-class Run:
-    """The objects of a training run.
-
-    `config` includes the settings that the method's paper prescribes, and
-    `hyperparameters` have been checked. `critic`, `value`, `reference` and `teacher`
-    are None in a run that does not need them.
-    """
-
-    algorithm: Algorithm
-    config: TrainConfig
-    hyperparameters: dict
-    tokenizer: PreTrainedTokenizerBase
-    task: Any  # see `refimpl.tasks`
-    reward: Callable
-    model: Model
-    critic: Model | None
-    reference: Model | None
-    teacher: Model | None
-    optimizer: torch.optim.Optimizer
-    history: History
-    # The steps of `loop`
-    fill_batch: Callable  # one round of responses, or dynamic sampling
-    sampler: Policy
-    log_probs: Callable  # f(model, rollout, temperature) → (logp, entropy)
-    reads_old: bool  # compute log π_old in a pass; else use the sampler's log-probs
-    advantages: Callable  # f(scored) → (B,) or (B, T)
-    normaliser: Callable  # f(mask of a mini-batch, group) → weight (B, T)
-    corrections: list[Correction]
-    loss_terms: list[Term]
-    value: Value | None  # the critic's loss
-    records_routing: bool  # the model is a mixture of experts with a router we can read
-    zero_advantage_rows_matter: bool  # rows with Â = 0 have a gradient, as with a KL
-    handed_in: list[str]  # names of objects, which a resumed run must be given again
-    progress: bool  # show a bar, and samples as they come
-    # The state of the run
-    batch: Batch | None = None  # of the latest rollout
-    complete: bool = True  # all updates of the latest rollout are done
-    stop_signal: int | None = None  # the signal that asked the run to end
-
-    def last(self, step: int) -> bool:
-        """True if the run ends with this rollout."""
-        return step + 1 == self.config.rollouts or bool(self.stop_signal)
-
-    def read(self, model: Model, rollout: Rollout, replay: bool = False) -> Reading:
-        """Compute a model's log-probs and entropies, nats, in this run's precision.
-
-        With `replay`, each token visits the experts on the rollout's record.
-        """
-        watched: Any = contextlib.nullcontext()
-        if self.records_routing and model is self.model:
-            watched = routed(model, experts=rollout.experts if replay else None)
-        with precision(model, self.config.dtype), watched as routing:
-            logp, entropy = self.log_probs(model, rollout, self.config.temperature)
-        return Reading(logp, entropy, routing and Drift(rollout, routing))
-
-    def constants(self, rollout: Rollout) -> Constants:
-        """Compute everything that stays fixed during the K updates.
-
-        log π_old comes from a pass of the training model if the sampler's log-probs
-        cannot stand for it, or if the experts of that pass are replayed (R2).
-        """
-        fixed: dict[str, Tensor] = {}
-        if self.reads_old:
-            # R3 replays the sampler's experts here. R2 lets the routers choose, and
-            # replays their choice in the updates.
-            reading = self.read(self.model, rollout, self.config.replay == "R3")
-            fixed["old_logp"] = reading.logp
-            if reading.routers:
-                fixed |= reading.routers.routing.visits(len(rollout))._asdict()
-        if self.reference is not None:
-            fixed["ref_logp"] = self.read(self.reference, rollout).logp
-        if self.teacher is not None:
-            fixed["teacher_logp"] = self.read(self.teacher, rollout).logp
-        if self.value is not None:
-            fixed["old_values"] = self.value.values(rollout)
-        return Constants(**fixed)
-
-    def show_samples(self, step: int, drawn: Responses) -> None:
-        """Put a few responses into the history; print them if progress is shown."""
-        chosen = samples.chosen(
-            step,
-            drawn.prompts,
-            drawn.texts,
-            drawn.rewards.tolist(),
-            drawn.group_size,
-            drawn.extra,
-        )
-        self.history.samples += chosen
-        if self.progress:
-            samples.show(chosen, getattr(self.tokenizer, "all_special_tokens", ()))
+from refimpl.validation import UserError, check_call, guarded, one_line
 
 
 @guarded
@@ -173,29 +74,126 @@ def prepare(
     corrections: Collection[Callable] = (),
     loss_terms: Collection[Callable] = (),
     teacher: Model | None = None,
-    progress: bool = False,
 ) -> Run:
     """Check everything that can be checked, then build the run (see `train`).
 
     Raises `UserError` on bad input.
     """
-    # The method, and the settings that its paper prescribes.
+    # 1. The method, and the settings that its paper prescribes.
+    method, config, hyperparameters = settled(algorithm, config or TrainConfig())
+    # 2. The task. A few rows are drawn, so that a faulty one fails before any work.
+    task, reward, prompts = tried(task, reward, config)
+    # 3. The policy, as a copy: the caller's model keeps its weights.
+    policy = starting_policy(model, tokenizer, task, prompts, config)
+    # 4. The objects that settings ask for, and those that were handed in.
+    critic, value = critic_for(method, policy.model, config)
+    terms = loss_terms_for(config, policy.records, value)
+    terms += map(fresh, loss_terms)
+    several = DynamicSampling(config.prompts_per_rollout, config.max_sampling_rounds)
+    seen = partial(turns.seen, task, policy.tokenizer)
+    by_length = partial(lam_by_length, alpha=config.lam_alpha)
+    # log π_old is read from the policy, unless the sampler's log-probs are as exact.
+    apart = config.mismatch or sampler is not None or config.replay == "R2"
+    handed = [*corrections, *loss_terms, *([] if sampler is None else [sampler])]
+    run = Run(
+        algorithm=method,
+        config=config,
+        hyperparameters=hyperparameters,
+        tokenizer=policy.tokenizer,
+        task=task,
+        reward=reward,
+        model=policy.model,
+        critic=critic,
+        reference=reference_for(policy.model, config, terms),
+        teacher=teacher_for(policy.model, config, teacher),
+        optimizer=optimizer_for(policy.model, critic, config),
+        history=History(method.name, model=policy.model),
+        fill_batch=several if config.dynamic_sampling else once,
+        sampler=sampler_for(policy.model, config, policy.records, sampler),
+        old_logp_of="policy" if apart and not config.trust_sampler else "sampler",
+        log_probs=log_probs,
+        scoring=scoring_for(method, config, task, reward),
+        turns=seen if hasattr(task, "observe") else lambda rollout: {},
+        lam=by_length if config.lam_alpha else lambda mask: config.lam,
+        advantages=advantages_for(method, config),
+        loss_mask=without_truncated if config.overlong_filtering else whole,
+        normaliser=weigher(normaliser_of(config, method), config.longest),
+        corrections=[*corrections_for(config, method.one_ratio), *corrections],
+        loss_terms=terms,
+        value=value,
+        records_routing=policy.records,
+        zero_advantage_rows_matter=act_everywhere(method, hyperparameters, terms),
+        handed_in=[getattr(x, "__qualname__", None) or repr(x) for x in handed],
+    )
+    if log_probs is not logprobs.log_probs:
+        check_reader(run, prompts[:2])
+    return run
+
+
+# 1. The method
+
+
+def settled(
+    algorithm: str | Algorithm, config: TrainConfig
+) -> tuple[Algorithm, TrainConfig, dict]:
+    """Return the method, all settings, and its hyperparameters.
+
+    Raises `UserError` if they do not fit.
+    """
     method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
-    config = config or TrainConfig()
     method = with_critic(method, config)
-    config, hyperparameters = check_fit(config, method)
-    acts_without_advantage = method.acts_without_advantage(**hyperparameters)
-    # The task. A few rows are drawn now, so that a faulty one fails before any work.
+    return method, *check_fit(config, method)
+
+
+# 2. The task
+
+
+def tried(
+    task, reward: Callable | None, config: TrainConfig
+) -> tuple[Any, Callable, list[str]]:
+    """Draw a few rows of the task (None: arithmetic), and return their prompts, too.
+
+    Raises `UserError` if the task or the reward (None: the task's own) is invalid.
+    """
     task = Arithmetic() if task is None else task
-    prompts = check_task(task, reward, config)
-    reward = task.reward if reward is None else reward
-    estimator = NAMED.get(config.advantage, method.advantages)
-    if getattr(estimator, "by_component", False) and not hasattr(reward, "components"):
+    # Ask for as many as a rollout will: a task may have a fixed set of problems.
+    rows = rows_of(task, "sample", config.prompts_per_rollout)
+    held_out = rows_of(task, "held_out", min(FEW, config.eval_problems))
+    try:
+        task.habit("")
+        iter(task.habits)
+    except Exception as error:
         raise UserError(
-            f"the advantages of {estimator.__name__} need a reward with components, "
-            "such as refimpl.pretrained.rewards.Sum"
-        )
-    # The policy, as a copy: the caller's model keeps its weights.
+            "task.habit must be a function f(completion), and task.habits a list of "
+            f"what it returns: {one_line(error)}"
+        ) from error
+    reward = task.reward if reward is None else reward
+    check_rows(reward, rows, OFFERED)
+    check_rows(task.reward, held_out, OFFERED_ANYWHERE)
+    if config.max_turns and not hasattr(task, "observe"):
+        raise UserError("max_turns has no effect without a task that has `observe`")
+    return task, reward, [row["prompt"] for row in rows + held_out]
+
+
+# 3. The policy
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A model to train, with its tokenizer. `records`: its routers can be read."""
+
+    model: Model
+    tokenizer: PreTrainedTokenizerBase
+    records: bool
+
+
+def starting_policy(
+    model: Model | None, tokenizer, task, prompts: list[str], config: TrainConfig
+) -> Policy:
+    """Copy the model (None: the warm-started one) for training, on the run's device.
+
+    Raises `UserError` if it cannot read the prompts or be sampled from.
+    """
     if (model is None) != (tokenizer is None):
         raise UserError("give model and tokenizer together, or neither")
     device, own = models.pick_device(config.device), model is not None
@@ -206,75 +204,23 @@ def prepare(
     # bfloat16 means autocast, so the weights themselves stay float32.
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
     model = models.trainable_copy(model).to(device, dtype)
-    if is_moe(model) and dtype == torch.float64:
+    moe = is_moe(model)
+    if moe and dtype == torch.float64:
         model.set_experts_implementation("eager")  # the fused one has no float64
     with models.one_thread(model):
         if own:
             logprobs.check_sampling(model)
         names = config.needs_moe
-        records_routing = bool(names or is_moe(model)) and can_be_recorded(model, names)
-    if records_routing and hasattr(task, "observe"):
+        records = bool(names or moe) and can_be_recorded(model, names)
+    if records and hasattr(task, "observe"):
         raise UserError(
             "a task with `observe` needs a dense model: routing cannot be recorded "
             "where the task inserts tokens"
         )
-    # The objects that the settings ask for, and those that were handed in.
-    critic = value = None
-    if method.critic:
-        critic = models.make_critic(model, config.critic_frozen or ())
-        of_critic = partial(logprobs.values, critic, dtype=config.dtype)
-        value = Value(of_critic, config.value_clip)
-    rounds = config.prompts_per_rollout, config.max_sampling_rounds
-    apart = config.mismatch or sampler is not None or config.replay == "R2"
-    terms = [*loss_terms_for(config, records_routing, value), *map(fresh, loss_terms)]
-    reference = None
-    if config.beta > 0 or any(isinstance(term, KL) for term in terms):
-        reference = models.frozen_copy(model)
-    if teacher is not None:
-        if models.vocabulary(teacher) != models.vocabulary(model):
-            raise UserError("the teacher must have the policy's vocabulary")
-        teacher = models.frozen_copy(teacher).to(device, dtype)
-    elif config.advantage == "distillation":
-        raise UserError("advantage='distillation' needs train(…, teacher=model)")
-    # A checkpoint compares these names: a resumed run must be given the same objects.
-    extras = [*corrections, *loss_terms] + [sampler] * (sampler is not None)
-    run = Run(
-        algorithm=method,
-        config=config,
-        hyperparameters=hyperparameters,
-        tokenizer=tokenizer,
-        task=task,
-        reward=reward,
-        model=model,
-        critic=critic,
-        reference=reference,
-        teacher=teacher,
-        optimizer=optimizer_for(model, critic, config),
-        history=History(method.name, model=model),
-        fill_batch=DynamicSampling(*rounds) if config.dynamic_sampling else once,
-        sampler=sampler_for(model, config, records_routing, sampler),
-        log_probs=log_probs,
-        reads_old=apart and not config.trust_sampler,
-        advantages=estimator,
-        normaliser=weigher(averaging(config, method), config.longest),
-        corrections=[*corrections_for(config, method.one_ratio), *corrections],
-        loss_terms=terms,
-        value=value,
-        records_routing=records_routing,
-        # A KL or an entropy bonus also acts on rows with Â = 0, so these need a pass,
-        # too. Load balancing alone is computed on the rows that get a pass anyway.
-        zero_advantage_rows_matter=acts_without_advantage
-        or not all(isinstance(term, LoadBalance) for term in terms),
-        handed_in=[getattr(x, "__qualname__", None) or repr(x) for x in extras],
-        progress=progress,
-    )
-    new = log_probs is not logprobs.log_probs or method not in ALGORITHMS.values()
-    if new or corrections or loss_terms:
-        rehearse(run, prompts[:2])
-    return run
+    return Policy(model, tokenizer, records)
 
 
-# The objects that settings ask for
+# 4. The objects that settings ask for
 
 
 def with_critic(method: Algorithm, config: TrainConfig) -> Algorithm:
@@ -291,14 +237,14 @@ def fresh(term: Term) -> Term:
 
 def sampler_for(
     model: Model, config: TrainConfig, records: bool, wrap: Callable | None = None
-) -> Policy:
+) -> Sampler:
     """Make the sampler: the policy itself, or one that differs from it as engines do.
 
     `wrap`, if given, maps it to the sampler to use instead.
     """
     rounds = config.rollout_dtype == "int8"  # only weights; activations keep `dtype`
     dtype = config.dtype if rounds else config.rollout_dtype or config.dtype
-    sampler = Policy(model, dtype, config.router_noise, records)
+    sampler = Sampler(model, dtype, config.router_noise, records)
     if config.sampler_delay:
         sampler = Delayed(sampler, config.sampler_delay)
     if rounds:
@@ -308,15 +254,15 @@ def sampler_for(
     if wrap is not None:
         check_call("sampler", wrap, "policy")
         sampler = wrap(sampler)
-        if not isinstance(sampler, Policy):
+        if not isinstance(sampler, Sampler):
             raise UserError(
-                f"sampler must return a refimpl.sampling.Policy, got {sampler!r}"
+                f"sampler must return a refimpl.sampling.Sampler, got {sampler!r}"
             )
         sampler.sync()
     return sampler
 
 
-def averaging(config: TrainConfig, method: Algorithm) -> Callable:
+def normaliser_of(config: TrainConfig, method: Algorithm) -> Callable:
     """Return the normaliser of the settings, or else the method's own."""
     return NORMALISERS[config.normaliser] if config.normaliser else method.normaliser
 
@@ -368,30 +314,121 @@ def optimizer_for(
     return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), **common)
 
 
-# Checks
-
-
-def check_task(task, reward: Callable | None, config: TrainConfig) -> list[str]:
-    """Draw a few rows of the task, and return their prompts.
-
-    Raises `UserError` if the task or the reward (None: the task's own) is invalid.
-    """
-    # Ask for as many as a rollout will: a task may have a fixed set of problems.
-    rows = rows_of(task, "sample", config.prompts_per_rollout)
-    held_out = rows_of(task, "held_out", min(FEW, config.eval_problems))
-    try:
-        task.habit("")
-        iter(task.habits)
-    except Exception as error:
+def scoring_for(method: Algorithm, config: TrainConfig, task, reward) -> Scoring:
+    """Make the scoring of responses; raises `UserError` if components are missing."""
+    estimator = NAMED.get(config.advantage, method.advantages)
+    apart = getattr(estimator, "by_component", False)
+    if apart and not hasattr(reward, "components"):
         raise UserError(
-            "task.habit must be a function f(completion), and task.habits a list of "
-            f"what it returns: {one_line(error)}"
-        ) from error
-    check_rows(task.reward if reward is None else reward, rows, OFFERED)
-    check_rows(task.reward, held_out, OFFERED_ANYWHERE)
-    if config.max_turns and not hasattr(task, "observe"):
-        raise UserError("max_turns has no effect without a task that has `observe`")
-    return [row["prompt"] for row in rows + held_out]
+            f"the advantages of {estimator.__name__} need a reward with components, "
+            "such as refimpl.pretrained.rewards.Sum"
+        )
+    scoring = Scoring(reward, task.reward, config.group_size, by_component=apart)
+    if share := config.overlong_share:  # DAPO's soft punishment of long responses
+        limit = config.max_new_tokens
+        punish = partial(overlong_punishment, max_length=limit, buffer=share * limit)
+        scoring = replace(scoring, punishment=punish)
+    return scoring
+
+
+def advantages_for(method: Algorithm, config: TrainConfig) -> Callable:
+    """Return f(scored) → advantages per token, a critic's targets, and metrics."""
+    estimator = NAMED.get(config.advantage, method.advantages)
+    each = advantages.PerToken(estimator, f"the advantages of {method.name}")
+    if not method.critic:
+        return each
+    return advantages.WithCritic(each, config.lam_critic, config.whiten)
+
+
+def whole(rollout: Rollout) -> Tensor:
+    """Every token that the policy wrote has a loss."""
+    return rollout.mask
+
+
+def without_truncated(rollout: Rollout) -> Tensor:
+    """Truncated responses have no loss, but their rewards stay in the baseline."""
+    return rollout.mask * ~rollout.truncated[:, None]
+
+
+def critic_for(
+    method: Algorithm, model: Model, config: TrainConfig
+) -> tuple[Model | None, Value | None]:
+    """Make the critic and its loss, if the method has one."""
+    if not method.critic:
+        return None, None
+    critic = models.make_critic(model, config.critic_frozen or ())
+    of_critic = partial(logprobs.values, critic, dtype=config.dtype)
+    return critic, Value(of_critic, config.value_clip)
+
+
+def reference_for(model: Model, config: TrainConfig, terms: list[Term]) -> Model | None:
+    """Copy the policy as π_ref, if a KL needs it."""
+    needed = config.beta > 0 or any(isinstance(term, KL) for term in terms)
+    return models.frozen_copy(model) if needed else None
+
+
+def teacher_for(model: Model, config: TrainConfig, teacher: Model | None):
+    """Copy the teacher to the policy's device. Raises `UserError` if it is missing."""
+    if teacher is None and config.advantage == "distillation":
+        raise UserError("advantage='distillation' needs train(…, teacher=model)")
+    if teacher is None:
+        return None
+    if models.vocabulary(teacher) != models.vocabulary(model):
+        raise UserError("the teacher must have the policy's vocabulary")
+    return models.frozen_copy(teacher).to(model.device, model.dtype)
+
+
+def act_everywhere(method: Algorithm, hyperparameters: dict, terms: list[Term]) -> bool:
+    """True if rows with Â = 0 need a pass: for the method, a KL or an entropy bonus.
+
+    Load balancing alone is computed on the rows that get a pass anyway.
+    """
+    acts = any(not isinstance(term, LoadBalance) for term in terms)
+    if method.penalty or method not in ALGORITHMS.values():  # a user's: try it
+        acts = method.acts_without_advantage(**hyperparameters) or acts
+    return acts
+
+
+# Hooks
+
+
+def handed_in(
+    hooks: Collection[Callable],
+    folder: str | Path | None,
+    resume: bool,
+    overwrite: bool,
+) -> list[Callable]:
+    """Return a user's hooks, with a `Checkpoint` if there is a folder.
+
+    Raises `UserError`, before any work, on a hook that cannot be called and on a folder
+    that cannot be used.
+    """
+    for hook in hooks:
+        check_call("a hook", hook, "run", "step")
+    if folder is not None:
+        return [*hooks, Checkpoint(folder, resume, overwrite)]
+    if resume or overwrite:
+        raise UserError("resume and overwrite need a checkpoint_dir, got None")
+    return list(hooks)
+
+
+def hooks_for(
+    config: TrainConfig, own: list[Callable], progress: bool
+) -> list[Callable]:
+    """Put the library's hooks around a user's, in the order in which they act.
+
+    Evaluate first, so that the user's can read the accuracy; save before the last one,
+    which may raise an error.
+    """
+    after = [warn_if_never_right, evaluate, *own]
+    if config.samples_every:
+        after.insert(0, Samples(progress))
+    if progress:
+        after.append(Bar())
+    return [*after, stop_if_asked, check_staleness]
+
+
+# Checks
 
 
 def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict]:
@@ -428,7 +465,7 @@ NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
     "lam_alpha lam_critic whiten value_clip critic_learning_rate critic_updates "
     "critic_warmup critic_frozen": (lambda c, m: m.critic, "a method with a critic"),
     "max_length": (
-        lambda c, m: "max_length" in inspect.signature(averaging(c, m)).parameters,
+        lambda c, m: "max_length" in inspect.signature(normaliser_of(c, m)).parameters,
         "normaliser='constant'",
     ),
     "detach_shift": (  # where γ is in the ratio

@@ -1,15 +1,14 @@
 """Sampled responses with their rewards, before a batch is chosen from them.
 
-`scored_responses` makes them from a rollout, `once` and `DynamicSampling` are two ways
+`Scoring` makes them from a rollout, `once` and `DynamicSampling` are two ways
 to fill a batch with them, and `describe` computes their metrics for the history.
 """
 
-import warnings
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,20 +21,20 @@ from refimpl.rewards import (
     check_share,
     columns,
     ignored,
-    overlong_punishment,
     score,
     scored,
 )
 from refimpl.rollout import Rollout
-from refimpl.tasks import TaskWarning
 from refimpl.validation import UserError
-
-if TYPE_CHECKING:
-    from refimpl.options import Run
 
 
 class DynamicSamplingError(UserError):
-    """No group with differing rewards was found: there is nothing to learn from."""
+    """No group with differing rewards was found: there is nothing to learn from.
+
+    Carries the responses that were `drawn`.
+    """
+
+    drawn: "Responses"
 
 
 @dataclass
@@ -47,7 +46,7 @@ class Responses:
     `components` are the named parts of a reward (NaN where one does not apply), and
     `logged` are the metrics that the reward function logs, `extra` its columns for the
     samples. `by_component`: the advantages compare every component by itself, as GDPO's
-    do.
+    do. `rows`: those that are trained on (default: all), after `rounds` of sampling.
     """
 
     rollout: Rollout
@@ -61,6 +60,12 @@ class Responses:
     logged: dict[str, list[float]] = field(default_factory=dict)
     extra: dict[str, list] = field(default_factory=dict)
     by_component: bool = False
+    rounds: int = 1
+    rows: Int[Tensor, " b"] = None  # type: ignore[assignment]
+
+    def __post_init__(self):
+        if self.rows is None:
+            self.rows = torch.arange(len(self.rollout), device=self.rewards.device)
 
     @classmethod
     def join(cls, rounds: list["Responses"]) -> "Responses":
@@ -78,7 +83,9 @@ class Responses:
             {n: torch.cat([part.components[n] for part in rounds]) for n in names},
             # A metric need not be logged in every round.
             {n: [x for p in rounds for x in p.logged.get(n, [])] for n in metrics},
-            by_component=rounds[0].by_component,
+            rounds[0].extra,
+            rounds[0].by_component,
+            rounds=len(rounds),
         )
 
     def component_matrix(self, rows: Int[Tensor, " b"]) -> Float[Tensor, "b K"] | None:
@@ -100,62 +107,65 @@ class Responses:
         return (compared != compared[:, :1]).any(-1).any(-1)
 
 
-def scored_responses(
-    run: "Run", problems: list[dict], rollout: Rollout, state: State
-) -> Responses:
-    """Score a rollout with the run's reward, and measure correctness with the task's.
+@dataclass(frozen=True)
+class Scoring:
+    """Score a rollout with `reward`, and measure correctness with the task's `own`.
 
-    `state` is the run's progress, which a reward may take. Raises `UserError` if one of
-    the functions fails.
+    `punishment` of the span of each response is added to what is trained on.
+    `by_component`: see `Responses`. Raises `UserError` if one of the functions fails.
     """
-    config, reward = run.config, run.reward
-    # One row per response, in the sampler's order: all G of a problem, then the next.
-    rows = [problem for problem in problems for _ in range(config.group_size)]
-    prompts, texts = [row["prompt"] for row in rows], rollout.texts(run.tokenizer)
-    logged, extra = defaultdict[str, list](list), defaultdict[str, list](list)
-    arguments: dict[str, Any] = {
-        "completion_ids": rollout.completion_ids(),
-        "log_metric": lambda name, x: logged[name].append(float(x)),
-        "log_extra": lambda name, values: extra[name].extend(values),
-        "trainer_state": state,
-        **columns(rows),
-    }
-    rewards, components = scored(reward, prompts, texts, arguments)
-    correct = rewards
-    if reward != run.task.reward:
-        # The history's metrics are those of the run's reward: drop the task's.
-        silent = arguments | dict.fromkeys(("log_metric", "log_extra"), ignored)
-        correct = score(run.task.reward, prompts, texts, silent)
-    check_share(correct)
-    tensor = partial(torch.tensor, dtype=torch.float32, device=rollout.ids.device)
-    paid = tensor(rewards)
-    if share := config.overlong_share:  # DAPO's soft punishment of long responses
-        limit = config.max_new_tokens
-        paid = paid + overlong_punishment(rollout.span, limit, share * limit)
-    return Responses(
-        rollout,
-        prompts,
-        texts,
-        rewards=tensor(rewards),
-        paid=paid,
-        correct=tensor(correct),
-        group_size=config.group_size,
-        components={name: tensor(numbers) for name, numbers in components.items()},
-        logged=logged,
-        extra=extra,
-        by_component=getattr(run.advantages, "by_component", False),
-    )
+
+    reward: Callable
+    own: Callable
+    group_size: int
+    punishment: Callable[[Tensor], Tensor | float] = lambda span: 0.0
+    by_component: bool = False
+
+    def __call__(
+        self, problems: list[dict], rollout: Rollout, texts: list[str], state: State
+    ) -> Responses:
+        """Call the rewards; they may take `state`, the run's progress."""
+        # One row per response, in the sampler's order: all G of a problem, then the
+        # next.
+        rows = [problem for problem in problems for _ in range(self.group_size)]
+        prompts = [row["prompt"] for row in rows]
+        logged, extra = defaultdict[str, list](list), defaultdict[str, list](list)
+        arguments: dict[str, Any] = {
+            "completion_ids": rollout.completion_ids(),
+            "log_metric": lambda name, x: logged[name].append(float(x)),
+            "log_extra": lambda name, values: extra[name].extend(values),
+            "trainer_state": state,
+            **columns(rows),
+        }
+        rewards, components = scored(self.reward, prompts, texts, arguments)
+        correct = rewards
+        if self.reward != self.own:
+            # The history's metrics are those of the run's reward: drop the task's.
+            silent = arguments | dict.fromkeys(("log_metric", "log_extra"), ignored)
+            correct = score(self.own, prompts, texts, silent)
+        check_share(correct)
+        tensor = partial(torch.tensor, dtype=torch.float32, device=rollout.ids.device)
+        return Responses(
+            rollout,
+            prompts,
+            texts,
+            rewards=tensor(rewards),
+            paid=tensor(rewards) + self.punishment(rollout.span),
+            correct=tensor(correct),
+            group_size=self.group_size,
+            components={name: tensor(x) for name, x in components.items()},
+            logged=logged,
+            extra=extra,
+            by_component=self.by_component,
+        )
 
 
-# Ways to fill a batch: the responses, the rows to train on, and the rounds it took
-
-Filled = tuple[Responses, Int[Tensor, " b"], int]
+# Ways to fill a batch, f(draw) → responses whose `rows` are trained on
 
 
-def once(draw: Callable[[], Responses]) -> Filled:
+def once(draw: Callable[[], Responses]) -> Responses:
     """Train on all responses of one round."""
-    drawn = draw()
-    return drawn, torch.arange(len(drawn.rollout), device=drawn.rewards.device), 1
+    return draw()
 
 
 @dataclass(frozen=True)
@@ -169,7 +179,7 @@ class DynamicSampling:
     prompts: int
     max_rounds: int
 
-    def __call__(self, draw: Callable[..., Responses]) -> Filled:
+    def __call__(self, draw: Callable[..., Responses]) -> Responses:
         drawn = draw()
         for done in range(1, self.max_rounds + 1):
             # Equal rewards give Â = 0: such a group would fill the batch with nothing.
@@ -178,37 +188,23 @@ class DynamicSampling:
                 break
             drawn = Responses.join([drawn, draw(refill=done)])
         if not len(alive):
-            raise DynamicSamplingError(
+            error = DynamicSamplingError(
                 f"{done} rounds of {self.prompts} prompts gave no group of "
                 f"{drawn.group_size} responses whose rewards differ (mean reward "
                 f"{drawn.rewards.mean():.2f}). Give problems that are sometimes "
                 "solved, a larger group_size, or more max_sampling_rounds (chapter 11 "
                 "goes from symptoms to causes)"
             )
+            error.drawn = drawn
+            raise error
         chosen = torch.isin(drawn.rollout.group, alive[: self.prompts])
-        return drawn, chosen.nonzero()[:, 0], done
+        return replace(drawn, rows=chosen.nonzero()[:, 0], rounds=done)
 
 
 # Metrics for the history
 
 
-def warn_if_never_right(drawn: Responses) -> None:
-    """Warn, with two samples, if the first rollout has nothing to learn from."""
-    rewards, texts = drawn.rewards, [f"{text!r:.100}" for text in drawn.texts]
-    if drawn.correct.max() > 0 or rewards.min() < rewards.max() or drawn.alive.any():
-        return
-    warnings.warn(
-        "no answer of the first rollout is right, and all have the same reward "
-        f"({rewards[0].item():g}): there is nothing to learn from. Two of them: "
-        f"{texts[0]}, {texts[-1]}. If they are nearly right, look at how the answer is "
-        "extracted and at max_new_tokens; else take easier problems, a larger "
-        "group_size, or another prompt",
-        TaskWarning,
-        stacklevel=2,
-    )
-
-
-def describe(drawn: Responses, habit: Callable, habits) -> dict[str, float | None]:
+def describe(drawn: Responses, task) -> dict[str, float | None]:
     """Compute metrics of all responses, under TRL's names where TRL has one.
 
     Lengths are in tokens, the entropy in nats.
@@ -233,8 +229,8 @@ def describe(drawn: Responses, habit: Callable, habits) -> dict[str, float | Non
     }
     for name, paid in drawn.components.items():
         metrics[f"rewards/{name}/mean"] = mean(paid[~paid.isnan()])
-    habit_of_text = [habit(text) for text in drawn.texts]
-    for name in habits:
+    habit_of_text = [task.habit(text) for text in drawn.texts]
+    for name in task.habits:
         has = torch.tensor([shown == name for shown in habit_of_text])
         metrics[f"habit/{name}"] = mean(has)
         metrics[f"habit_accuracy/{name}"] = mean(correct[has])

@@ -1,7 +1,7 @@
 """Calls of reward functions and tasks that users have written, with checks."""
 
 import asyncio
-import contextlib
+import functools
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Collection
@@ -32,10 +32,10 @@ def score(
     """Call reward(prompts, completions, **columns), and check its result.
 
     The signature is TRL's: in addition to the task's columns, a function gets those of
-    the arguments `OFFERED` that it takes, and it may be async. Completions are texts,
-    or lists of messages for a function that reads those (see `paid_by`). `component` is
-    the name of a part of a summed reward. A component may return None for an answer to
-    which it does not apply, which becomes NaN.
+    the arguments `OFFERED` that it takes, and it may be async. Completions are texts; a
+    function that reads messages is wrapped by `conversational`. `component` is the name
+    of a part of a summed reward. A component may return None for an answer to which it
+    does not apply, which becomes NaN.
 
     Raises `UserError`, with the reward function's own exception as its cause, unless
     the result is one finite number per completion.
@@ -45,13 +45,14 @@ def score(
         name = f"{name} (component {component!r})"
     columns = {c: x for c, x in columns.items() if c not in OFFERED or takes(reward, c)}
     try:
-        paid = paid_by(reward, prompts, completions, columns)
+        paid = reward(prompts=[*prompts], completions=[*completions], **columns)
+        paid = awaited(paid) if inspect.isawaitable(paid) else paid
     except Exception as error:
         raise UserError(
             f"the reward function {name} raised {one_line(error)}. It is called as "
             "f(prompts=…, completions=…, "
             f"{', '.join(f'{c}=…' for c in columns)}); take **columns for the rest"
-            + (MESSAGES if getattr(reward, "conversational", False) else "")
+            + (WRAP if str(error).startswith(NO_MESSAGE) else "")
         ) from error
     try:
         if isinstance(paid, dict | set | str):  # which have another order, or keys
@@ -74,40 +75,25 @@ def score(
     return rewards
 
 
-MESSAGES = (
-    ". Each completion is a list of messages, because the function reads one as "
-    "completion[0]['content']; set its attribute conversational = False to get texts"
-)
+NO_MESSAGE = ("string indices must be integers", "'str' object has no attribute 'get'")
+WRAP = ". If it reads completion[0]['content'], give rewards.conversational(function)"
 
 
-def paid_by(reward: Callable, prompts: Collection, completions: Collection, columns):
-    """Call a reward with texts, or with messages if it reads those.
+def conversational(reward: Callable) -> Callable:
+    """Wrap a reward that reads messages, as TRL's conversational data holds them.
 
-    A function written for TRL's conversational data reads `completion[0]["content"]`.
-    On a text that raises a TypeError. The function is then called again with messages,
-    and its attribute `conversational` is set to True. An author whose function catches
-    the error itself may set it instead.
+    It gets [{"role": "assistant", "content": text}] in place of each text, and a
+    prompt's messages in place of the prompt.
     """
 
-    def call(prompts: list, completions: list) -> Any:
-        paid = reward(prompts=prompts, completions=completions, **columns)
-        return awaited(paid) if inspect.isawaitable(paid) else paid
+    @functools.wraps(reward, updated=())
+    def of_messages(prompts, completions, **columns):
+        questions = [getattr(p, "messages", [said("user", p)]) for p in prompts]
+        answers = [[said("assistant", text)] for text in completions]
+        prompts = [[*map(dict, question)] for question in questions]
+        return reward(prompts=prompts, completions=answers, **columns)
 
-    asked = getattr(reward, "conversational", None)
-    if not asked:
-        try:
-            return call([*prompts], [*completions])
-        except (TypeError, AttributeError) as error:
-            if asked is not None or not str(error).startswith(NO_MESSAGE):
-                raise
-        with contextlib.suppress(AttributeError):  # as of a method
-            reward.conversational = True  # type: ignore[attr-defined]
-    questions = [getattr(p, "messages", [said("user", p)]) for p in prompts]
-    answers = [[said("assistant", text)] for text in completions]
-    return call([[*map(dict, question)] for question in questions], answers)
-
-
-NO_MESSAGE = ("string indices must be integers", "'str' object has no attribute 'get'")
+    return of_messages
 
 
 def said(role: str, text: str) -> dict[str, str]:

@@ -171,8 +171,8 @@ class Batch:
     sampler's, and equal to it unless the two policies differ (`TrainConfig.mismatch`).
     `rollout.experts` are those that π_old visited. `old_values` and `targets` belong to
     a critic, in reward units. `token_count` (by `mask`) and `response_count` are those
-    of the whole mini-batch of which this is a part; `whole` is that mini-batch, with
-    the indices of these rows in it.
+    of the whole mini-batch of which this is a part, `passed_count` its tokens in rows
+    that get a forward pass; `whole` is that mini-batch, with the indices of these rows.
     """
 
     rollout: Rollout
@@ -184,10 +184,16 @@ class Batch:
     targets: Float[Tensor, "B T"] | None = None
     token_count: Float[Tensor, ""] | None = None
     response_count: Float[Tensor, ""] | None = None
+    passed_count: Float[Tensor, ""] | None = None
     whole: "tuple[Batch, Tensor] | None" = None
 
     def __len__(self) -> int:
         return len(self.rollout)
+
+    @property
+    def share(self) -> Float[Tensor, ""]:
+        """This part's share of the mini-batch's tokens; shares add up to at most 1."""
+        return self.mask.sum().to(self.old_logp) / self.token_count
 
     def rows(self, index: Int[Tensor, " b"]) -> "Batch":
         """Select the rows of `index`, and cut off the padding that they do not need."""
@@ -246,13 +252,11 @@ class Batch:
         `by_group`, groups are sorted by their longest row, and the rows of one group
         stay together.
         """
-        length = self.rollout.end
+        length, passed = self.rollout.end, self.mask[rows].sum()
         if by_group:
-            # A sort key per row: its group's longest row first, then the group's first
-            # row, which separates groups that are equally long.
             same = self.rollout.group[:, None] == self.rollout.group
-            longest = torch.where(same, length, 0).amax(1)
-            length = longest * len(self) + same.int().argmax(1)
+            rows = rows[same.int().argmax(1)[rows].argsort(stable=True)]
+            length = torch.where(same, length, 0).amax(1)  # of the group's longest row
         for chosen in rows[length[rows].argsort(stable=True)].split(size):
-            part = replace(self.rows(chosen), whole=(self, chosen))
+            part = replace(self.rows(chosen), whole=(self, chosen), passed_count=passed)
             yield part, weight[chosen, : part.mask.shape[1]]

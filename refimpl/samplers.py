@@ -1,6 +1,6 @@
 """Samplers that differ from the policy as an inference engine does.
 
-    Rounded(Delayed(Policy(model), rollouts=2))
+    Rounded(Delayed(Sampler(model), rollouts=2))
 
 Each samples with its own `model`, in the precision `dtype`. `sync` updates it from the
 policy, before the first rollout and after the updates of each rollout.
@@ -12,13 +12,14 @@ from torch import Tensor, nn
 
 from refimpl.models import Model, frozen_copy, weights
 from refimpl.moe import routers
-from refimpl.sampling import Policy
+from refimpl.sampling import Sampler
+from refimpl.validation import Count, guarded
 
 
-class CopiedSampler(Policy):
+class CopiedSampler(Sampler):
     """A sampler that copies the model of another sampler, and changes the copy."""
 
-    def __init__(self, sampler: Policy):
+    def __init__(self, sampler: Sampler):
         model, records = frozen_copy(sampler.model), sampler.records
         super().__init__(model, sampler.dtype, sampler.noise, records, sampler.past)
         self.sampler = sampler
@@ -30,7 +31,8 @@ class Delayed(CopiedSampler):
     Until there are so many, it has the weights at the start of the run.
     """
 
-    def __init__(self, policy: Policy, rollouts: int):
+    @guarded
+    def __init__(self, policy: Sampler, rollouts: Count):
         super().__init__(policy)
         self.rollouts = rollouts
         pairs = zip(policy.model.parameters(), self.model.parameters(), strict=True)
@@ -52,7 +54,7 @@ class Rounded(CopiedSampler):
     which engines do not round. Activations are not rounded ("weight-only").
     """
 
-    def __init__(self, sampler: Policy):
+    def __init__(self, sampler: Sampler):
         super().__init__(sampler)
         self.rounds = _matrices(self.model)
 

@@ -115,8 +115,21 @@ def sample(
     are longer than the model allows. Temperature 0 is not allowed, because a log-prob
     needs a distribution; 0.01 is close to it.
     """
-    encoded = encode(model, tokenizer, prompts, max_new_tokens)
     sampling = Sampling(group_size, max_new_tokens, temperature, top_k, top_p)
+    return sampled(model, tokenizer, prompts, sampling, seed, observe, max_turns)
+
+
+def sampled(
+    model: Model,
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Collection[str],
+    sampling: Sampling,
+    seed: int,
+    observe: Callable | None = None,
+    max_turns: int | None = None,
+) -> Rollout:
+    """Compute `sample`, whose arguments have been checked."""
+    encoded = encode(model, tokenizer, prompts, sampling.max_new_tokens)
     generator = seeds.generator(seed, model.device)
     ends = end_tokens(model, tokenizer)
     answers = Environment(observe, tokenizer, max_turns) if observe else None
@@ -440,8 +453,8 @@ def decoder(model: Model) -> type[Decoder]:
 
 
 @dataclass(eq=False, repr=False)
-class Policy:
-    """A sampler with the policy's own weights, in the precision `dtype`.
+class Sampler:
+    """It draws with the policy's own weights, in the precision `dtype`.
 
     `noise` is the std of normal noise on its router logits. With `records`, a rollout
     of a mixture of experts keeps the experts that were visited. `past` holds weights
@@ -463,9 +476,11 @@ class Policy:
         prompts: Collection[str],
         seed: int,
         noise_seed: int,
-        **settings,
+        observe: Callable | None = None,
+        max_turns: int | None = None,
+        **sampling,
     ) -> Rollout:
-        """Call `sample` with the current weights; `settings` are its keywords."""
+        """Sample with the current weights; `sampling` are the fields of `Sampling`."""
         watched: Any = contextlib.nullcontext()
         if self.records:
             # Noise has its own generator: with and without it, the same random numbers
@@ -473,5 +488,6 @@ class Policy:
             generator = seeds.generator(noise_seed, self.model.device)
             watched = routed(self.model, noise=self.noise, generator=generator)
         with precision(self.model, self.dtype), watched as routing:
-            rollout = sample(self.model, tokenizer, prompts, seed=seed, **settings)
+            settings = Sampling(**sampling), seed, observe, max_turns
+            rollout = sampled(self.model, tokenizer, prompts, *settings)
         return recorded(rollout, routing) if self.records else rollout

@@ -28,10 +28,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 from transformers.utils import logging
 
 from refimpl import seeds
-from refimpl.checkpoint import cache_folder, digest, writable_folder
-from refimpl.loss_terms import BALANCE
+from refimpl.files import cache_folder, writable_folder
 from refimpl.models import Preset, build, one_thread, pick_device
-from refimpl.moe import is_moe, load_balance, routed
+from refimpl.moe import BALANCE, is_moe, load_balance, routed
 from refimpl.tasks import Arithmetic, HabitWorld, Mix, make_tokenizer
 from refimpl.tasks.world import CHARACTERS
 from refimpl.validation import (
@@ -187,7 +186,8 @@ def shipped(settings: WarmStart) -> Path | None:
     if os.environ.get("REFIMPL_OWN_STARTS", "0") not in ("", "0"):
         return None
     kind, wanted = type(settings.world), json.loads(json.dumps(asdict(settings)))
-    name = f"{kind.__module__}.{kind.__qualname__}" * bool(own_code(settings.world))
+    ours = kind.__module__.startswith("refimpl.")
+    name = "" if ours else f"{kind.__module__}.{kind.__qualname__}"
     for place in (SHIPPED, IN_A_CLONE):
         for record in sorted(place.glob(f"*/{RECORD}")):
             start = json.loads(record.read_text("utf-8"))
@@ -261,6 +261,12 @@ def _read(folder: Path) -> tuple[PreTrainedModel, list[float]]:
             "If it is in the cache, remove that folder; else install refimpl again, "
             "with its transformers, or train your own (REFIMPL_OWN_STARTS=1)"
         ) from error
+
+
+def digest(file: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _write(folder: Path, model: PreTrainedModel, losses: list[float]) -> None:

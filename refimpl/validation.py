@@ -82,8 +82,9 @@ def guarded(function: F, finite: bool = True) -> F:
         with jaxtyped("context"):
             for name in [name for name in checks() if name in values]:
                 values[name] = checks()[name](values[name], values)
-        if finite:
-            check_finite({n: x for n, x in values.items() if isinstance(x, Tensor)})
+        tensors = {n: x for n, x in values.items() if isinstance(x, Tensor)}
+        if finite and tensors:
+            check_finite(tensors)
         return function(*bound.args, **bound.kwargs)
 
     return call  # type: ignore[return-value]

@@ -357,27 +357,9 @@ HANDED_IN: dict[str, list[dict[str, Any]]] = {
         lambda *r: tuple(x.detach() for x in READ(*r)),
         lambda m, r, t: READ(copy.deepcopy(m), r, t),
     ),
-    "advantages mine 16": [
-        mine(advantages=lambda s: s.total * NAN),
-        mine(advantages=lambda s: s.total[:, None]),
-        mine(advantages=lambda s: None),
-    ],
-    "normaliser mine": [
-        mine(normaliser=lambda mask: mask.sum(-1)),
-        mine(normaliser=lambda mask: mask / 0),
-    ],
     "mine gradient": [mine(objective=lambda t: rl.Objective(t.z.detach()))],
     "hook": each("hooks", [lambda run: None]),
     "sampler": each("sampler", lambda: 1, lambda policy: None),
-    "correction": each(
-        "corrections",
-        [lambda part, reading, inputs: inputs.weight],
-    ),
-    "term": each(
-        "loss_terms",
-        [lambda part, reading, weight: 0.1],
-        [lambda *given: (given[2].sum(), {})],
-    ),
     "reward answer= completion_ids=": each(
         "reward",
         lambda prompts, completion_ids: [1.0],

@@ -33,10 +33,10 @@ from refimpl import (
 from refimpl.history import Meter
 from refimpl.models import Model, build
 from refimpl.moe import routers
-from refimpl.options import Run
 from refimpl.pretrained.extras import needed
 from refimpl.pretrained.lora import lora
 from refimpl.rollout import Batch, Rollout
+from refimpl.run import Run
 from refimpl.tasks import Arithmetic, make_tokenizer
 
 TOKENIZER = make_tokenizer()
@@ -149,7 +149,7 @@ def small_run(algorithm="grpo", *, model=None, **arguments):
     config = replace(SMALL, **{name: arguments.pop(name) for name in known})
     model = warm_model() if model is None else model
     given = {"config": config, "model": model, "tokenizer": TOKENIZER}
-    return train(algorithm, progress=False, **given, **arguments)
+    return train(algorithm, **{"progress": False} | given | arguments)
 
 
 def measured_loss(run: Run, batch: Batch) -> tuple[Tensor, dict[str, float]]:

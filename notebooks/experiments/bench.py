@@ -23,9 +23,9 @@ import torch
 from experiments import real
 from refimpl import logprobs
 from refimpl.algorithms import ALGORITHMS, get
-from refimpl.checkpoint import write
 from refimpl.cli import check_output
 from refimpl.config import TrainConfig
+from refimpl.files import write
 from refimpl.history import History
 from refimpl.loop import train
 from refimpl.models import count_parameters, one_thread

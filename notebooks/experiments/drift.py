@@ -13,8 +13,8 @@ from torch import Tensor
 
 from refimpl.history import mean_over
 from refimpl.models import Model, weights
-from refimpl.options import Run
 from refimpl.rollout import Batch, Rollout
+from refimpl.run import Run
 
 
 class Drift:

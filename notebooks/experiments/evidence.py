@@ -26,7 +26,7 @@ from experiments.grid import RUNS, Cell, begins, formula, nested
 from experiments.outcomes import CELL, outcomes
 from experiments.statistics import Estimate, benjamini_hochberg, estimate, holms
 from refimpl import seeds
-from refimpl.checkpoint import write
+from refimpl.files import write
 from refimpl.sft import warm_start
 from refimpl.validation import Count, Seed, UserError, guarded
 

@@ -17,7 +17,6 @@ from experiments.arms import ARMS as TOY_ARMS
 from experiments.arms import check_known
 from experiments.experiment import Experiment, trained
 from experiments.store import DATA
-from refimpl.checkpoint import digest
 from refimpl.config import TrainConfig
 from refimpl.evaluation import mean_at, scores
 from refimpl.pretrained.answers import contains_answer
@@ -28,6 +27,7 @@ from refimpl.pretrained.logprobs import log_probs
 from refimpl.pretrained.lora import lora
 from refimpl.pretrained.packaged import resolve
 from refimpl.seeds import salted
+from refimpl.sft import digest
 from refimpl.validation import Count, UserError, guarded
 
 MODEL = "smollm2"

@@ -34,9 +34,9 @@ from filelock import FileLock, Timeout
 
 import refimpl
 from refimpl import seeds
-from refimpl.checkpoint import write
 from refimpl.cli import check_output
 from refimpl.config import TrainConfig
+from refimpl.files import write
 from refimpl.validation import UserError
 
 DATA = Path(__file__).parents[2] / "figures" / "data"

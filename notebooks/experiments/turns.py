@@ -25,8 +25,8 @@ from refimpl.algorithms import ALGORITHMS
 from refimpl.history import mean_over
 from refimpl.hooks import evaluate
 from refimpl.models import one_thread
-from refimpl.options import Run
 from refimpl.rollout import Batch
+from refimpl.run import Run
 from refimpl.tasks import Calculator, make_tokenizer
 from refimpl.turns import gigpo, seen, state_differences
 
@@ -107,7 +107,8 @@ class Turns(Experiment):
         if arm in TRAINED:
             method = replace(GRPO, advantages=TRAINED[arm])
         made = rl.prepare(method, self.config(job), task=WORLD, reward=ended)
-        made.reads_old = arm == "observations"  # the sampler gave inserted tokens none
+        if arm == "observations":  # the sampler gave inserted tokens no log-probs
+            made.old_logp_of = "policy"
         with one_thread(made.model):
             rollouts(made, arm)
         return made.history
@@ -121,7 +122,7 @@ def with_observations(run: Run, batch: Batch) -> Batch:
     steps = torch.arange(batch.mask.shape[1])
     mask = (steps < batch.rollout.span[:, None]).to(batch.mask)
     rollout = replace(batch.rollout, mask=mask)
-    old_logp, *_ = rollout.in_parts(run.constants, run.config.micro_batch_size)
+    old_logp = run.frozen(rollout).old_logp
     return replace(batch, rollout=rollout, mask=mask, old_logp=old_logp)
 
 

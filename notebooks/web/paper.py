@@ -26,7 +26,7 @@ from experiments.finding import (
     STAGES,
 )
 from experiments.grid import TEN
-from refimpl.checkpoint import write
+from refimpl.files import write
 from web.page import NOTEBOOKS, TEMPLATES
 
 ALIVE = 0.1

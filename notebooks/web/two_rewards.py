@@ -13,7 +13,7 @@ from statistics import fmean
 
 from course.kit.habits import survey
 from refimpl import TrainConfig, train, warm_start
-from refimpl.options import Run
+from refimpl.run import Run
 from refimpl.tasks import Arithmetic
 from web.page import ROOT
 

@@ -85,8 +85,9 @@ class Algorithm:
     normaliser: Callable  # the paper's
     critic: bool = False  # advantages need a value function
     one_ratio: bool = False  # a response has one ratio for all its tokens
+    penalty: bool = False  # the objective may have a gradient where Â = 0
     # The log-probs that the trainer passes as `old_logp`. "old": those of π_old, or the
-    # sampler's in their place if they differ little enough (`Run.reads_old`).
+    # sampler's in their place if they differ little enough (`Run.old_logp_of`).
     # "sampler": those of the sampler, however far it is from the policy
     anchor: Literal["old", "sampler"] = "old"
     # Settings of `TrainConfig` that the paper makes part of the method

@@ -30,6 +30,7 @@ DRO = REINFORCE.child(
     title="DRO",
     paper="Richemond et al. 2024, 2405.19107",
     changed="a penalty on the squared log-ratio holds the policy back",
+    penalty=True,
     objective=objective,
     advantages=group_centred,
     normaliser=token_mean,

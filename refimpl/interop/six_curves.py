@@ -10,7 +10,7 @@ no panel, because it also grows in a healthy run; the report covers it.
 from pathlib import Path
 from typing import Any
 
-from refimpl.checkpoint import write
+from refimpl.files import write
 from refimpl.interop.logs import DATA, Log
 from refimpl.interop.symptoms import Finding
 from refimpl.validation import UserError

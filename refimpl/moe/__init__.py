@@ -5,14 +5,19 @@
 this package.
 """
 
-from refimpl.moe.record import Drift, load_balance, recorded, visited_again
+from refimpl.models import is_moe, routers
+from refimpl.moe.record import (
+    BALANCE,
+    Drift,
+    load_balance,
+    recorded,
+    visited_again,
+)
 from refimpl.moe.recorder import (
     Routing,
     Visits,
     can_be_recorded,
-    is_moe,
     routed,
-    routers,
 )
 from refimpl.moe.shift import (
     GAMMA_MIN,
@@ -24,7 +29,15 @@ from refimpl.moe.shift import (
     shifted,
 )
 
-__all__ = ["GAMMA_MIN", "PLACEMENTS", "Drift", "Placement", "Routing", "Visits"]
+__all__ = [
+    "BALANCE",
+    "GAMMA_MIN",
+    "PLACEMENTS",
+    "Drift",
+    "Placement",
+    "Routing",
+    "Visits",
+]
 __all__ += ["can_be_recorded", "is_moe", "load_balance", "overlap"]
 __all__ += ["recorded", "routed", "router_shift", "router_weights", "routers"]
 __all__ += ["shifted", "visited_again"]

@@ -12,6 +12,9 @@ from refimpl.moe.recorder import Routing
 from refimpl.moe.shift import overlap, router_shift
 from refimpl.rollout import FREE, Rollout
 
+BALANCE = 1e-3
+"""Weight of the load-balancing loss, as in Qwen3-MoE; the warm start uses it, too."""
+
 
 def recorded(rollout: Rollout, routing: Routing) -> Rollout:
     """Add to a new rollout the experts and router log-probs of the passes that sampled

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from refimpl.models import at_least_float32
+from refimpl.models import at_least_float32, routers
 from refimpl.moe.shift import router_weights
 from refimpl.rollout import FREE
 from refimpl.validation import UserError
@@ -72,15 +72,6 @@ class Routing:
         """Return the visited experts with their log-probs."""
         experts = self.visited(batch)
         return Visits(experts, self.log_probs(experts))
-
-
-def routers(model: nn.Module) -> list[nn.Module]:
-    """Return the routers of `model`, first layer first; none if it is dense."""
-    return [m for m in model.modules() if type(m).__name__.endswith("Router")]
-
-
-def is_moe(model: nn.Module) -> bool:
-    return bool(routers(model))
 
 
 @torch.no_grad()

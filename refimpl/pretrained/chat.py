@@ -32,7 +32,7 @@ class Chat:
 
     The reward, the habits and all other attributes are those of `task`. The reward
     function gets the prompts in the template, or the messages of the conversation if it
-    reads messages (see `refimpl.rewards.paid_by`).
+    reads messages (see `refimpl.rewards.conversational`).
 
     `switches` are options of the template, such as `{"enable_thinking": False}`.
 

@@ -16,7 +16,7 @@ import torch
 from filelock import FileLock
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from refimpl.checkpoint import cache_folder, writable_folder
+from refimpl.files import cache_folder, writable_folder
 from refimpl.pretrained.extras import needed
 from refimpl.validation import UserError, guarded, nearest
 

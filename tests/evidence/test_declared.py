@@ -90,7 +90,7 @@ def test_turns_came_out_as_declared_but_for_one_outcome():
 
 def test_observations_are_trained_on_in_one_arm_alone_and_with_their_log_probs():
     run = rl.prepare("grpo", replace(turns.CONFIG, rollouts=1), task=turns.WORLD)
-    run.reads_old = True
+    run.old_logp_of = "policy"
     batch, _ = rl.collect(run, 0)
     wrong = turns.with_observations(run, batch)
     steps = torch.arange(batch.mask.shape[1])

@@ -19,8 +19,7 @@ from experiments.grid import COLUMNS, RUNS, Cell
 from experiments.outcomes import CELL, outcomes
 from experiments.statistics import Estimate
 from refimpl import ALGORITHMS, UserError, WarmStart
-from refimpl.checkpoint import digest
-from refimpl.sft import shipped, weights_digest
+from refimpl.sft import digest, shipped, weights_digest
 from refimpl.tasks import rare_careful
 from tests.tools.make_starts import EVIDENCE
 from tests.worlds import SMALL, TOKENIZER, always_one, warm_model

@@ -84,7 +84,7 @@ def test_every_added_term_is_that_of_the_rows_without_holes(name):
 BOUNDS = {name: 0.3 for name in corrections.RULES} | {
     name: 1.1
     for name in corrections.RULES
-    if name.split("_")[-1] in ("truncate", "mask")
+    if name.split("_")[-1] in ("truncate", "mask", "reject")
 }
 
 
@@ -95,9 +95,9 @@ def test_every_correction_is_that_of_the_rows_without_holes(rule):
     for rows, v in zip(both(mask), (value, spread(value, mask)), strict=True):
         part, reading = batch_of(*rows, v)
         correct = loss_terms.SamplerMismatch({rule: BOUNDS[rule]})
-        inputs = LossInputs(rows[0], rows[1], rows[3].clone(), {})
+        inputs = LossInputs(*rows, rows[3].clone(), {})
         made = correct(part, reading, inputs)
-        told = [x.value for x in made.metrics.values()]
+        told = [*made.metrics.values()]
         found.append((made.weight[rows[3].bool()], torch.stack(told)))
     for left, right in zip(*found, strict=True):
         assert_close(left, right, **CLOSE)

@@ -9,6 +9,7 @@ from tokenizers.processors import TemplateProcessing
 
 from refimpl import UserError
 from refimpl.pretrained.chat import Chat
+from refimpl.rewards import conversational
 from refimpl.sampling import encode
 from refimpl.tasks import Arithmetic, TaskWarning, make_tokenizer
 from tests.worlds import TOKENIZER, random_model, small_run
@@ -52,7 +53,7 @@ def test_a_run_keeps_plain_texts_of_its_conversations(tmp_path):
             for p, c in zip(prompts, completions)
         ]
 
-    given |= {"reward": reward, "samples_every": 1}
+    given |= {"reward": conversational(reward), "samples_every": 1}
     first = small_run(rollouts=1, **given)
     again = small_run(rollouts=2, resume=True, **given)
     assert again.samples[: len(first.samples)] == first.samples

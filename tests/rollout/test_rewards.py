@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from refimpl import UserError
-from refimpl.rewards import Prompt, overlong_punishment, said, score
+from refimpl.rewards import Prompt, conversational, overlong_punishment, said, score
 
 PROMPTS, COMPLETIONS = ["1+2=", "3+4="], ["#3", "#8"]
 
@@ -92,33 +92,18 @@ async def later(completions, **given):
     return Rubric().right(completions, **given)
 
 
-def test_a_function_that_reads_messages_gets_messages_and_every_other_one_texts():
-    """Also where an empty answer comes first: a text without characters has no item 0,
-    so only an earlier call can tell."""
+def test_a_function_that_reads_messages_is_wrapped_by_its_author():
+    """Else the error names the wrapper: nothing is guessed from what was raised."""
     for reward in (of_messages, Rubric(), Rubric().right, later):
-        assert call(reward, answer=[3, 7]) == [1.0, 0.0]
-    assert score(of_messages, PROMPTS, ["", "#7"], {"answer": [7, 7]}) == [0.0, 1.0]
-    assert call(helped) == [2.0, 2.0]
-    assert score(helped, PROMPTS, ["", "#7"], {}) == [0.0, 2.0]
+        assert call(conversational(reward), answer=[3, 7]) == [1.0, 0.0]
+    with pytest.raises(UserError, match=r"rewards\.conversational\(function\)"):
+        call(of_messages, answer=[3, 7])
     prompt = Prompt("<user>1+2=<end>")
     prompt.messages = [{"role": "system", "content": "Add."}, said("user", "1+2=")]
-    paid = score(of_messages, [prompt], ["#3"], {"answer": [3]})
+    paid = score(conversational(of_messages), [prompt], ["#3"], {"answer": [3]})
     assert paid == [1.0] and prompt.messages[0]["content"] == "Add."
     either = lambda completions, **_: [len(c) for c in completions]  # noqa: E731
-    assert call(either) == [2.0, 2.0] and not hasattr(either, "conversational")
-
-
-def test_the_author_may_say_that_a_function_reads_messages():
-    """It hides the error that would tell."""
-
-    def hiding(completions, **_):
-        return [
-            len(c[0]["content"]) if isinstance(c, list) else -1 for c in completions
-        ]
-
-    assert call(hiding) == [-1.0, -1.0]
-    hiding.conversational = True
-    assert call(hiding) == [2.0, 2.0]
+    assert call(either) == [2.0, 2.0]
 
 
 @pytest.mark.parametrize(

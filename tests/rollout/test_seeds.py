@@ -8,7 +8,7 @@ import pytest
 from refimpl import UserError, collect, sample, seeds, updates
 from refimpl.evaluation import scores
 from refimpl.models import build
-from refimpl.sampling import Policy
+from refimpl.sampling import Sampler
 from refimpl.tasks import Arithmetic, Sorting
 from tests.worlds import (
     TOKENIZER,
@@ -43,7 +43,7 @@ def shuffled() -> str:
 
 def router_noise() -> str:
     """In the prompt, which is read before a token is drawn."""
-    sampler = Policy(random_moe(), noise=2.0, records=True)
+    sampler = Sampler(random_moe(), noise=2.0, records=True)
     rollout = sampler.respond(TOKENIZER, ["3+9="], 0, 1, max_new_tokens=1)
     return str(rollout.router_logp.tolist())
 

@@ -21,8 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "notebooks"))
 from course.distillation.distil import MIXED
 from experiments.grid import FIVE, TEN, TWENTY, WORLDS
 from refimpl import WarmStart, warm_start
-from refimpl.checkpoint import digest
-from refimpl.sft import IN_A_CLONE, RECORD, SHIPPED
+from refimpl.sft import IN_A_CLONE, RECORD, SHIPPED, digest
 from refimpl.tasks import Calculator, rare_careful
 
 STARTS = {

@@ -144,7 +144,7 @@ def test_one_process_at_a_time_trains_in_a_folder(tmp_path):
     assert len(small_run(rollouts=2, reward=reward, checkpoint_dir=tmp_path)) == 2
     with pytest.raises(ValueError, match="must return 16") as caught:
         small_run(reward=lambda **_: [], checkpoint_dir=tmp_path, overwrite=True)
-    with Checkpoint(tmp_path, False, True):
+    with Checkpoint(tmp_path, overwrite=True).locked():
         assert caught.traceback  # the frames of the failed run are still there
 
 

@@ -1,22 +1,27 @@
 """From problems to a batch: sampled, scored, compared, and described."""
 
 import warnings
+from collections.abc import Callable
+from typing import NamedTuple
 from unittest.mock import Mock
 
 import pytest
 import torch
 
-from refimpl import collect, loop, updates
+from refimpl import collect, updates
 from refimpl.advantages import CRITIC_FREE, Scored
+from refimpl.hooks import warn_if_never_right
 from refimpl.logprobs import log_probs
 from refimpl.responses import (
     DynamicSampling,
     DynamicSamplingError,
     Responses,
     describe,
+    once,
 )
 from refimpl.rewards import OFFERED
 from refimpl.rollout import Rollout
+from refimpl.run import Run
 from refimpl.tasks import Arithmetic, TaskWarning
 from tests.worlds import (
     ROUNDING,
@@ -87,7 +92,15 @@ def test_a_first_rollout_with_nothing_to_learn_is_warned_of(reward):
     with warnings.catch_warnings(record=True) as found:
         for step in range(2):
             collect(run, step)
+            warn_if_never_right(run, step)
     assert [w.category for w in found] == ([TaskWarning] if reward is None else [])
+
+
+class Habits(NamedTuple):
+    """The part of a task that `describe` looks at."""
+
+    habit: Callable
+    habits: tuple = ()
 
 
 def drawn(*scores, correct=None, texts=None) -> Responses:
@@ -131,9 +144,9 @@ def test_groups_that_differ_are_drawn_until_enough(rounds, wanted, most, taken, 
         asked.append(refill)
         return drawn(*rounds[refill], correct=[9.0 + refill] * len(rounds[refill]))
 
-    found, kept, done = DynamicSampling(wanted, most)(draw)
-    assert (done, asked) == (taken, list(range(1, taken)))
-    assert kept.tolist() == rows
+    found = DynamicSampling(wanted, most)(draw)
+    assert (found.rounds, asked) == (taken, list(range(1, taken)))
+    assert found.rows.tolist() == rows
     scores = torch.tensor([score for scores in rounds[:taken] for score in scores])
     assert torch.equal(found.rewards, scores)
     assert torch.equal(found.components["half"], scores / 2)
@@ -164,9 +177,9 @@ def test_a_group_is_alive_where_its_advantages_differ_from_0(name):
     moved = estimate(Scored(found.rewards, rollout.group, **known)).view(-1, 2)
     assert found.alive.tolist() == (moved != 0).any(-1).tolist()
     assert found.alive[0] == (name == "gdpo") and 0 < found.alive.float().mean() < 1
-    dead = describe(found, len, ())["frac_reward_zero_std"]
+    dead = describe(found, Habits(len))["frac_reward_zero_std"]
     assert dead == pytest.approx(1 - found.alive.float().mean().item())
-    _, rows, _ = DynamicSampling(99, 1)(lambda: found)
+    rows = DynamicSampling(99, 1)(lambda: found).rows
     assert rollout.group[rows].unique().tolist() == found.alive.nonzero()[:, 0].tolist()
 
 
@@ -201,27 +214,29 @@ def test_a_batch_is_filled_by_what_is_paid_before_a_punishment(share):
 
 def test_every_refill_has_seeds_of_its_own(monkeypatch):
     """On a task of one problem only the responses can tell the rounds apart."""
-    seeds, texts, draw = [], [], loop.sample_and_score
+    seeds, texts, score = [], [], Run.score
 
     class OneProblem(Arithmetic):
         def sample(self, n, seed):
             seeds.append(seed)
             return [{"prompt": "3+9=", "answer": 12}] * n
 
-    def spy(*arguments, **given):
-        texts.append(tuple((drawn := draw(*arguments, **given)).texts))
+    def spy(*arguments):
+        texts.append(tuple((drawn := score(*arguments)).texts))
         return drawn
 
     settings = {"dynamic_sampling": True, "max_sampling_rounds": 4}
     run = prepared(task=OneProblem(), reward=always_one, **settings)
     seeds.clear()
-    monkeypatch.setattr(loop, "sample_and_score", spy)
+    monkeypatch.setattr(Run, "score", spy)
     said = r"4 rounds of 4 prompts gave no group of 4 .* reward 1\.00"
     with pytest.raises(DynamicSamplingError, match=said):
         collect(run, 0)
     assert len(set(seeds)) == len(seeds) == 4  # other problems in every round
     assert len(set(texts)) == len(texts) == 4
-    assert tuple(draw(run, 0).texts) == texts[0]  # as without dynamic sampling
+    run.fill_batch = once
+    collect(run, 0)
+    assert texts[-1] == texts[0]  # as without dynamic sampling
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
@@ -239,7 +254,7 @@ TEXTS = ["3+9=12;#12", "#13", "#5", "#7"]
 def test_a_rollout_in_numbers():
     world = Arithmetic()
     one = drawn(1.0, 0.0, 0.5, 0.5, correct=[1.0, 0.0, 1.0, 1.0], texts=TEXTS)
-    assert describe(one, world.habit, world.habits) == {
+    assert describe(one, world) == {
         "reward": 0.5,
         "reward_std": pytest.approx(0.5**0.5 / 2),
         "frac_reward_zero_std": 0.5,
@@ -265,5 +280,5 @@ def test_half_right_is_not_right_and_of_none_there_is_no_length():
         ([1.0] * 4, 11 / 4, None),
         ([0.5, 0.51, 0.5, 0.0], 4.0, 7 / 3),
     ):
-        found = describe(drawn(*[1.0] * 4, correct=correct), lambda text: "", ())
+        found = describe(drawn(*[1.0] * 4, correct=correct), Habits(len))
         assert (found["length/correct"], found["length/wrong"]) == (right, wrong)

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from refimpl import ALGORITHMS, UserError, collect, updates
-from refimpl.advantages import gae
-from refimpl.history import explained_variance
+from refimpl.advantages import explained_variance, gae
 from refimpl.models import make_critic
 from tests.worlds import (
     disturb,

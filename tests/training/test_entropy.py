@@ -50,7 +50,8 @@ def test_the_tokens_of_highest_entropy_by_hand(hole):
     mini = batch(H, hole=hole)
     kept = TopEntropy(0.2).kept(mini) & mini.mask.bool()
     assert (kept[0].nonzero()[:, 0] - hole).tolist() == [0, 6]
-    inputs = LossInputs(mini.old_logp, mini.old_logp, mini.mask / 10, {})
+    known = mini.old_logp, mini.old_logp, mini.advantages, mini.mask
+    inputs = LossInputs(*known, mini.mask / 10, {})
     weight = TopEntropy(0.2)(mini, Reading(inputs.logp, inputs.logp), inputs).weight
     assert weight[kept].tolist() == pytest.approx([0.1] * 2)  # of 10, not of 2
     assert weight.sum() == pytest.approx(0.2)
@@ -105,7 +106,7 @@ def test_the_adaptive_bonus_by_hand():
         for tokens in (2.0, 2.0):  # each has half of the mini-batch's tokens
             part = replace(mini, token_count=tensor(tokens))
             _, metrics = bonus(part, Reading(logp, logp), weight)
-        applied.append(metrics["entropy_coefficient"].item())
+        applied.append(2 * metrics["entropy_coefficient"].item())
         bonus.end_update()
         after.append(bonus.c)
     assert after == pytest.approx([0, 0, 0.005, 0.01, 0.005, 0.01])

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from refimpl.checkpoint import write
+from refimpl.files import write
 from refimpl.validation import UserError
 
 

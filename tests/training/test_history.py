@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl import History, collect, train
-from refimpl.history import AuxiliaryLoss, MeanOverForwarded, Meter
+from refimpl.history import Meter
 from refimpl.rollout import Batch
 from refimpl.samples import chosen, line
 from refimpl.tasks import Arithmetic
@@ -114,29 +114,24 @@ def part_of(z, mask, tokens, passed=None):
     return Batch(rollout, mask, old_logp, 0 * z, token_count=tokens), z - 1
 
 
-def passed_mean(value) -> MeanOverForwarded:
-    return MeanOverForwarded(torch.tensor(value))
-
-
 def test_a_meter_by_hand():
-    """Two updates; the first of two micro-batches with 3 and 1 of 8 tokens: 4 of the
-    mini-batch's had no gradient and were not passed. What was passed and has no loss,
-    because it was filtered out (9.0), is in the quantiles and in nothing else."""
-    meter, third = Meter(), torch.tensor(1 / 3)
+    """Two updates; the first of two micro-batches with 3 and 1 of 8 tokens, which have
+    parts of the same numbers: they add up. What was passed and has no loss, because it
+    was filtered out (9.0), is in the quantiles and in nothing else."""
+    meter, number = Meter(), torch.tensor
     passed = torch.ones(2, 2)
     part, logp = part_of([[0.1, -0.2], [0.3, 9.0]], [[1, 1], [1.0, 0]], 8.0, passed)
-    metrics = {"clip_ratio/low_mean": third, "router/shift": passed_mean(0.8)}
-    critic = {"value_loss": AuxiliaryLoss(torch.tensor(0.25))}
-    meter.add(part, logp, torch.tensor(1.0), metrics | critic)
+    critic = {"value_loss": number(0.25), "loss": number(-0.25)}
+    clip = {"clip_ratio/low_mean": part.share * number(1 / 3)}
+    meter.add(part, logp, number(1.0), clip | critic)
     part, logp = part_of([[-0.7, 5.0]], [[1.0, 0.0]], 8.0)
-    metrics = {"clip_ratio/low_mean": 3 * third, "router/shift": passed_mean(0.4)}
-    meter.add(part, logp, torch.tensor(0.5), metrics | critic)
-    meter.end_update(torch.tensor(2.0))
+    clip = {"clip_ratio/low_mean": part.share * number(1.0)}
+    meter.add(part, logp, number(0.5), clip | critic)
+    meter.end_update(number(2.0))
     part, logp = part_of([[0.0, 0.2]], [[1.0, 1.0]], 2.0)
-    metrics = {"clip_ratio/low_mean": 0 * third, "router/shift": passed_mean(0.9)}
-    critic = {"value_loss": AuxiliaryLoss(0 * third)}
-    meter.add(part, logp, torch.tensor(-1.0), metrics | critic)
-    meter.end_update(torch.tensor(4.0))
+    none = {"clip_ratio/low_mean": number(0.0), "value_loss": number(0.0)}
+    meter.add(part, logp, number(-1.0), none)
+    meter.end_update(number(4.0))
     low, middle, high = torch.tensor([0.1, -0.2, 0.3, 9.0, -0.7, 0.0, 0.2]).quantile(
         torch.tensor([0.01, 0.5, 0.99])
     )
@@ -146,7 +141,6 @@ def test_a_meter_by_hand():
             "value_loss": 0.5 / 2,
             "grad_norm": 3.0,
             "clip_ratio/low_mean": (3 / 8 * 1 / 3 + 1 / 8) / 2,  # of all tokens
-            "router/shift": ((3 * 0.8 + 0.4) / 4 + 0.9) / 2,  # of those passed
             "ratio/max_deviation": 1 - math.exp(-0.7),
             "log_ratio/q01": low.item(),
             "log_ratio/q50": middle.item(),

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from refimpl import History, StalenessError, checkpoint, evaluate, hooks
-from refimpl.checkpoint import CheckpointError
+from refimpl.files import CheckpointError
 from refimpl.logprobs import log_probs
 from refimpl.rollout import Batch
 from tests.worlds import (
@@ -72,9 +72,9 @@ def test_hooks_see_the_row_and_the_batch_before_bar_and_checkpoint_do(
     monkeypatch.setattr(hooks, "tqdm", bar := Mock())
     settings = {"checkpoint_every": 1, "checkpoint_dir": tmp_path, "eval_every": 2}
     with pytest.warns(UserWarning, match="stopped after 2 of 3 rollouts: interrupted"):
-        history = small_run(hooks=[first, second], **settings)
+        history = small_run(hooks=[first, second], progress=True, **settings)
     assert seen == [(0, 0.0, 1, True), (1, 1.0, 2, False)]
-    assert call(total=3, initial=0, desc="grpo", disable=True) in bar.mock_calls
+    assert call(total=3, initial=0, desc="grpo") in bar.mock_calls
     shown = [said.kwargs["reward"] for said in bar().set_postfix.call_args_list]
     assert shown == ["100.00", "101.00"] and bar().close.called
     assert [row["mine"] for row in saved(tmp_path)] == history["mine"] == [2.0, 2.0]

@@ -18,9 +18,8 @@ from refimpl.advantages import gae, lam_by_length, whiten
 from refimpl.algorithms import ALGORITHMS, value_loss
 from refimpl.kl import token_rewards
 from refimpl.logprobs import values
-from refimpl.loss_terms import BALANCE
 from refimpl.models import make_critic
-from refimpl.moe import Drift, recorded, routed
+from refimpl.moe import BALANCE, Drift, recorded, routed
 from refimpl.normalisers import NORMALISERS
 from refimpl.tasks import Arithmetic
 from tests.worlds import (

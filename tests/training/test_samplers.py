@@ -11,7 +11,7 @@ from refimpl.corrections import factor
 from refimpl.logprobs import log_probs
 from refimpl.models import weights
 from refimpl.samplers import Delayed, Rounded
-from refimpl.sampling import Policy
+from refimpl.sampling import Sampler
 from tests.worlds import (
     ROUNDING,
     disturb,
@@ -66,7 +66,7 @@ def test_a_late_sampler_shares_what_is_frozen_and_nothing_else():
     """A base of 135 million weights is there once; the policy's own are never read."""
     policy = random_model()
     policy.get_input_embeddings().weight.requires_grad_(False)
-    late = Delayed(Policy(policy), 1)
+    late = Delayed(Sampler(policy), 1)
     late.sync()
     pairs = list(zip(policy.named_parameters(), late.model.parameters(), strict=True))
     for (name, p), copy in pairs:
@@ -88,7 +88,7 @@ def by_hand(w):
 def test_rounded_matrices_are_steps_of_a_127th_of_a_rows_largest(make):
     """Norms, embeddings, the output layer and routers are left alone, as engines do."""
     exact = make()
-    sampler = Rounded(Policy(exact))
+    sampler = Rounded(Sampler(exact))
     sampler.sync()
     copies = dict(sampler.model.named_parameters())
     for name, w in exact.named_parameters():
@@ -103,7 +103,7 @@ def test_a_rounded_sampler_leaves_adapters_and_shared_memory_alone():
     """A base that other models read is never written to."""
     adapted = with_lora(random_model(), r=2)
     before = {n: p.detach().clone() for n, p in adapted.named_parameters()}
-    sampler = Rounded(Policy(adapted))
+    sampler = Rounded(Sampler(adapted))
     sampler.sync()
     for name, p in sampler.model.named_parameters():
         base = "_proj" in name and "lora_" not in name
@@ -123,13 +123,13 @@ def test_rounded_weights_follow_the_policy_or_whom_it_delays():
 
 def test_the_sampler_computes_in_the_rollouts_dtype(monkeypatch):
     """Seen by autocast: by how far its numbers differ is the processor's affair."""
-    seen, sample = [], sampling.sample
+    seen, sampled = [], sampling.sampled
 
     def spy(*arguments, **keywords):
         seen.append(torch.is_autocast_enabled("cpu"))
-        return sample(*arguments, **keywords)
+        return sampled(*arguments, **keywords)
 
-    monkeypatch.setattr(sampling, "sample", spy)
+    monkeypatch.setattr(sampling, "sampled", spy)
     for dtype in ("float32", "bfloat16"):
         for rollout_dtype in (None, "float32", "bfloat16", "int8"):
             collect(prepared(dtype=dtype, rollout_dtype=rollout_dtype), 0)

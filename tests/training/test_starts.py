@@ -12,9 +12,8 @@ import transformers
 from filelock import FileLock
 
 from refimpl import UserError, WarmStart, sample, sft, warm_start
-from refimpl.checkpoint import digest
 from refimpl.moe import load_balance, routed
-from refimpl.sft import cached, shipped, weights_digest
+from refimpl.sft import cached, digest, shipped, weights_digest
 from refimpl.tasks import Arithmetic, rare_careful
 from tests.tools.make_starts import STARTS
 from tests.worlds import PAD, TOKENIZER, random_moe, same_weights

@@ -13,11 +13,10 @@ from refimpl.advantages import CRITIC_FREE, whiten
 from refimpl.algorithms import value_loss
 from refimpl.kl import ESTIMATORS, k1, k3
 from refimpl.logprobs import values
-from refimpl.loss_terms import BALANCE
-from refimpl.moe import load_balance, routed
+from refimpl.moe import BALANCE, load_balance, routed
 from refimpl.normalisers import NORMALISERS
-from refimpl.options import Run
 from refimpl.rollout import Batch
+from refimpl.run import Run
 from tests.worlds import (
     TOKENIZER,
     disturb,

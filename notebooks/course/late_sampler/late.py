@@ -21,8 +21,8 @@ from refimpl import seeds
 from refimpl.algorithms import Algorithm
 from refimpl.history import Meter
 from refimpl.loop import update
-from refimpl.options import Run
 from refimpl.rollout import Batch
+from refimpl.run import Run
 
 DELAY, ROLLOUTS = 4, 20
 STARTS = TEN

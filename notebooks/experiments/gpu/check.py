@@ -30,10 +30,10 @@ from experiments.bench import GOAL, show
 from experiments.gpu import captured, experts
 from experiments.store import provenance
 from refimpl import sampling, sft
-from refimpl.checkpoint import write
 from refimpl.cli import check_output
 from refimpl.config import TrainConfig
 from refimpl.evaluation import evaluate
+from refimpl.files import write
 from refimpl.loop import collect, updates
 from refimpl.models import Preset, build, one_thread, pick_device
 from refimpl.moe import is_moe

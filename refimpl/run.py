@@ -1,0 +1,213 @@
+"""A run: the objects that the loop works with, and what it computes with them.
+
+`options.prepare` makes a `Run`. Nothing here decides anything: an object that a setting
+switches off is an empty list, a function that does nothing, or None.
+"""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from refimpl import seeds
+from refimpl.advantages import Scored, token_rewards
+from refimpl.algorithms import Algorithm
+from refimpl.config import TrainConfig
+from refimpl.history import History, mean_over
+from refimpl.kl import k1
+from refimpl.logprobs import Reading
+from refimpl.loss_terms import Correction, Term, Value
+from refimpl.models import Model, precision
+from refimpl.moe import Drift, routed, visited_again
+from refimpl.responses import Responses, Scoring, sampler_mismatch
+from refimpl.rewards import State, rows_of
+from refimpl.rollout import Batch, Rollout
+from refimpl.sampling import Sampler
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """What stays fixed during the K updates of a rollout, with its metrics.
+
+    `rollout` holds the experts of the pass that computed log π_old, if they were
+    recorded. log π_ref, log π_T (a teacher) and values are None where not needed.
+    """
+
+    rollout: Rollout
+    old_logp: Float[Tensor, "B T"]
+    ref_logp: Float[Tensor, "B T"] | None
+    teacher_logp: Float[Tensor, "B T"] | None
+    values: Float[Tensor, "B T"] | None
+    metrics: dict[str, float]
+
+    def batch(self, mask: Tensor, advantages: Tensor, targets: Tensor | None) -> Batch:
+        """Make the batch of the K updates; `mask` is 1 on tokens that have a loss."""
+        known = {"ref_logp": self.ref_logp, "old_values": self.values}
+        known |= {"targets": targets}
+        return Batch(self.rollout, mask, self.old_logp, advantages, **known)
+
+
+@dataclass
+class Run:
+    """The objects of a training run.
+
+    `config` includes the settings that the method's paper prescribes, and
+    `hyperparameters` have been checked. `critic`, `value`, `reference` and `teacher`
+    are None in a run that does not need them.
+    """
+
+    algorithm: Algorithm
+    config: TrainConfig
+    hyperparameters: dict
+    tokenizer: PreTrainedTokenizerBase
+    task: Any  # see `refimpl.tasks`
+    reward: Callable
+    model: Model
+    critic: Model | None
+    reference: Model | None
+    teacher: Model | None
+    optimizer: torch.optim.Optimizer
+    history: History
+    # The steps of `loop`, in its order
+    fill_batch: Callable  # f(draw) → responses: one round, or dynamic sampling
+    sampler: Sampler
+    scoring: Scoring  # f(problems, rollout, texts, state) → responses
+    old_logp_of: Literal["policy", "sampler"]  # whose log-probs are log π_old
+    log_probs: Callable  # f(model, rollout, temperature) → (logp, entropy)
+    turns: Callable  # f(rollout) → states of turns, for an estimator that compares them
+    lam: Callable  # f(mask) → λ of GAE
+    advantages: Callable  # f(scored) → (advantages (B, T), critic's targets, metrics)
+    loss_mask: Callable  # f(rollout) → 1 on tokens that have a loss
+    normaliser: Callable  # f(mask of a mini-batch, group) → weight (B, T)
+    corrections: list[Correction]
+    loss_terms: list[Term]
+    value: Value | None  # the critic's loss, one of the terms
+    records_routing: bool  # the model is a mixture of experts with a router we can read
+    zero_advantage_rows_matter: bool  # rows with Â = 0 have a gradient, as with a KL
+    handed_in: list[str] = field(default_factory=list)  # a resumed run needs the same
+    # The state of the run
+    drawn: Responses | None = None  # of the latest rollout, all that were sampled
+    batch: Batch | None = None  # of the latest rollout, those that are trained on
+    begun: int = 0  # rollouts whose updates have begun
+    stop_signal: int | None = None  # the signal that asked the run to end
+
+    @property
+    def adaptive_terms(self) -> list[Any]:
+        """The loss terms that change with the updates, as an adaptive bonus does."""
+        return [term for term in self.loss_terms if hasattr(term, "end_update")]
+
+    def last(self, step: int) -> bool:
+        """True if the run ends with this rollout."""
+        return step + 1 == self.config.rollouts or bool(self.stop_signal)
+
+    @property
+    def complete(self) -> bool:
+        """True between rollouts, when what is saved can be resumed."""
+        return self.begun <= len(self.history)
+
+    def seed(self, step: int, purpose: str, refill: int = 0) -> int:
+        """Return the seed of a purpose, so that one choice leaves the others alone."""
+        purpose = f"{purpose} {refill}" if refill else purpose
+        return seeds.seed_for(self.config.seed, step, purpose)
+
+    def problems(self, step: int, refill: int = 0) -> list[dict]:
+        """Draw the task's problems of a rollout."""
+        n, seed = self.config.prompts_per_rollout, self.seed(step, "q", refill)
+        return rows_of(self.task, "sample", n, seed)
+
+    def sample(self, problems: list[dict], step: int, refill: int = 0) -> Rollout:
+        """Sample G responses to each problem; the task may answer them, as a tool."""
+        return self.sampler.respond(
+            self.tokenizer,
+            [problem["prompt"] for problem in problems],
+            self.seed(step, "sample", refill),
+            self.seed(step, "router", refill),
+            group_size=self.config.group_size,
+            observe=getattr(self.task, "observe", None),
+            **self.config.sampling,
+        )
+
+    def score(self, problems: list[dict], rollout: Rollout, step: int) -> Responses:
+        """Reward a rollout, and measure with the task's own reward who is right."""
+        texts, K = rollout.texts(self.tokenizer), self.config.updates_per_rollout
+        state = State(global_step=step * K, max_steps=self.config.rollouts * K)
+        return self.scoring(problems, rollout, texts, state)
+
+    def read(self, model: Model, rollout: Rollout, replay: bool = False) -> Reading:
+        """Compute a model's log-probs and entropies, nats, in this run's precision.
+
+        With `replay`, each token visits the experts on the rollout's record.
+        """
+        watched: Any = contextlib.nullcontext()
+        if self.records_routing and model is self.model:
+            watched = routed(model, experts=rollout.experts if replay else None)
+        with precision(model, self.config.dtype), watched as routing:
+            logp, entropy = self.log_probs(model, rollout, self.config.temperature)
+        return Reading(logp, entropy, routing and Drift(rollout, routing))
+
+    def passes(self, rollout: Rollout) -> tuple[Tensor | None, ...]:
+        """Compute log π_old with its experts, log π_ref, log π_T and V of some rows.
+
+        None where not needed: the sampler's log-probs may stand for log π_old.
+        """
+        old, visits = None, (None, None)
+        if self.old_logp_of == "policy":
+            # R3 replays the sampler's experts here. R2 lets the routers choose, and
+            # replays their choice in the updates.
+            old = self.read(self.model, rollout, self.config.replay == "R3")
+            if old.routers:
+                visits = old.routers.routing.visits(len(rollout))
+        models = self.reference, self.teacher
+        others = [model and self.read(model, rollout).logp for model in models]
+        value = self.value and self.value.values(rollout)
+        return old and old.logp, *visits, *others, value
+
+    def frozen(self, rollout: Rollout) -> Frozen:
+        """Compute what stays fixed during the updates: before the first of them."""
+        passes = rollout.in_parts(self.passes, self.config.micro_batch_size)
+        old, experts, router_logp, ref, teacher, values = passes
+        mask, metrics = rollout.mask, {}
+        if old is not None:
+            metrics |= sampler_mismatch(rollout, old, self.config.truncated)
+        old = rollout.logp if old is None else old
+        if experts is not None:
+            rollout, change = visited_again(rollout, experts, router_logp)
+            metrics["sampling/expert_change"] = mean_over(change, mask)
+        for name, logp in {"kl": ref, "teacher_kl": teacher}.items():
+            if logp is not None:
+                metrics[name] = mean_over(k1(old, logp) * mask, mask)
+        return Frozen(rollout, old, ref, teacher, values, metrics)
+
+    def scored(self, drawn: Responses, frozen: Frozen) -> Scored:
+        """Put together everything that an estimator of advantages may look at."""
+        config, rollout, penalty = self.config, frozen.rollout, None
+        if config.kl_in == "reward":  # β · KL is subtracted from each token's reward
+            penalty = config.beta * k1(frozen.old_logp, frozen.ref_logp)
+        return Scored(
+            rewards=token_rewards(drawn.paid[drawn.rows], rollout.mask, penalty),
+            group=rollout.group,
+            mask=rollout.mask,
+            values=frozen.values,
+            gamma=config.gamma,
+            lam=self.lam(rollout.mask),
+            components=drawn.component_matrix(drawn.rows),
+            weights=getattr(self.reward, "weights", None),
+            logp=frozen.old_logp,
+            teacher_logp=frozen.teacher_logp,
+            **self.turns(rollout),
+        )
+
+    def parts(self, mini: Batch, weight: Float[Tensor, "B T"]):
+        """Yield the micro-batches of a mini-batch, each with its part of `weight`.
+
+        A group with equal rewards has Â = 0 and no gradient. Its tokens count in the
+        weights, but need no forward pass, unless a KL or an entropy acts on them.
+        """
+        rows = mini.informative_rows(keep_all=self.zero_advantage_rows_matter)
+        by_group = getattr(self.log_probs, "by_group", False)  # reads a prompt once
+        return mini.micro_batches(weight, rows, self.config.micro_batch_size, by_group)
