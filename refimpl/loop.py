@@ -73,8 +73,8 @@ def train(
     - `log_probs`: f(model, rollout, temperature) → (logp, entropy), in place of
       `logprobs.log_probs`; `refimpl.pretrained.logprobs.log_probs` takes less memory
       and reads each prompt once.
-    - `sampler`: f(policy) → the sampler to use instead, such as
-      `lambda policy: Delayed(policy, rollouts=4)`; see `refimpl.samplers`.
+    - `sampler`: f(policy's sampler) → the one to use instead, such as `Delayed(4)`;
+      see `refimpl.samplers`.
     - `corrections`, `loss_terms`: objects in addition to those of `config`,
       such as `loss_terms.Entropy(0.01)`; see `refimpl.loss_terms`.
     - `teacher`: a model whose log-probs of the sampled tokens an advantage may use, as

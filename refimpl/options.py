@@ -246,11 +246,10 @@ def sampler_for(
     dtype = config.dtype if rounds else config.rollout_dtype or config.dtype
     sampler = Sampler(model, dtype, config.router_noise, records)
     if config.sampler_delay:
-        sampler = Delayed(sampler, config.sampler_delay)
+        sampler = Delayed(config.sampler_delay)(sampler)
     if rounds:
         # Last, because an engine rounds the weights that have arrived.
-        sampler = Rounded(sampler)
-    sampler.sync()
+        sampler = Rounded()(sampler)
     if wrap is not None:
         check_call("sampler", wrap, "policy")
         sampler = wrap(sampler)
@@ -258,7 +257,7 @@ def sampler_for(
             raise UserError(
                 f"sampler must return a refimpl.sampling.Sampler, got {sampler!r}"
             )
-        sampler.sync()
+    sampler.sync()
     return sampler
 
 

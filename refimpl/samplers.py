@@ -1,9 +1,10 @@
 """Samplers that differ from the policy as an inference engine does.
 
-    Rounded(Delayed(Sampler(model), rollouts=2))
+    train("grpo", sampler=Delayed(4))
 
-Each samples with its own `model`, in the precision `dtype`. `sync` updates it from the
-policy, before the first rollout and after the updates of each rollout.
+`Delayed` and `Rounded` are functions of the policy's sampler. The sampler that they
+return has a model of its own, and `sync` updates it from the policy, before the first
+rollout and after the updates of each rollout.
 """
 
 import torch
@@ -13,7 +14,34 @@ from torch import Tensor, nn
 from refimpl.models import Model, frozen_copy, weights
 from refimpl.moe import routers
 from refimpl.sampling import Sampler
-from refimpl.validation import Count, guarded
+from refimpl.validation import Count, checked
+
+
+@checked
+class Delayed:
+    """Sample with the policy's weights of `rollouts` rollouts ago.
+
+    Until there are so many, with the weights at the start of the run.
+    """
+
+    rollouts: Count
+
+    def __call__(self, policy: Sampler) -> Sampler:
+        return DelayedSampler(policy, self.rollouts)
+
+
+@checked
+class Rounded:
+    """Sample with the policy's weights rounded to int8.
+
+        w ← s · round(w / s)    s = max |w| of the row / 127
+
+    for each row of each matrix, except embeddings, output layer, routers and LoRA,
+    which engines do not round. Activations are not rounded ("weight-only").
+    """
+
+    def __call__(self, policy: Sampler) -> Sampler:
+        return RoundedSampler(policy)
 
 
 class CopiedSampler(Sampler):
@@ -25,14 +53,10 @@ class CopiedSampler(Sampler):
         self.sampler = sampler
 
 
-class Delayed(CopiedSampler):
-    """A sampler with the policy's weights of `rollouts` rollouts ago.
+class DelayedSampler(CopiedSampler):
+    """The sampler of `Delayed`; `past` holds the weights that it has yet to use."""
 
-    Until there are so many, it has the weights at the start of the run.
-    """
-
-    @guarded
-    def __init__(self, policy: Sampler, rollouts: Count):
+    def __init__(self, policy: Sampler, rollouts: int):
         super().__init__(policy)
         self.rollouts = rollouts
         pairs = zip(policy.model.parameters(), self.model.parameters(), strict=True)
@@ -45,14 +69,8 @@ class Delayed(CopiedSampler):
         nn.utils.vector_to_parameters(self.past[0], self.copies)
 
 
-class Rounded(CopiedSampler):
-    """A sampler whose weights are those of another sampler, rounded to int8.
-
-        w ← s · round(w / s)    s = max |w| of the row / 127
-
-    for each row of each matrix, except embeddings, output layer, routers and LoRA,
-    which engines do not round. Activations are not rounded ("weight-only").
-    """
+class RoundedSampler(CopiedSampler):
+    """The sampler of `Rounded`."""
 
     def __init__(self, sampler: Sampler):
         super().__init__(sampler)

@@ -66,7 +66,7 @@ def test_a_late_sampler_shares_what_is_frozen_and_nothing_else():
     """A base of 135 million weights is there once; the policy's own are never read."""
     policy = random_model()
     policy.get_input_embeddings().weight.requires_grad_(False)
-    late = Delayed(Sampler(policy), 1)
+    late = Delayed(1)(Sampler(policy))
     late.sync()
     pairs = list(zip(policy.named_parameters(), late.model.parameters(), strict=True))
     for (name, p), copy in pairs:
@@ -88,7 +88,7 @@ def by_hand(w):
 def test_rounded_matrices_are_steps_of_a_127th_of_a_rows_largest(make):
     """Norms, embeddings, the output layer and routers are left alone, as engines do."""
     exact = make()
-    sampler = Rounded(Sampler(exact))
+    sampler = Rounded()(Sampler(exact))
     sampler.sync()
     copies = dict(sampler.model.named_parameters())
     for name, w in exact.named_parameters():
@@ -103,7 +103,7 @@ def test_a_rounded_sampler_leaves_adapters_and_shared_memory_alone():
     """A base that other models read is never written to."""
     adapted = with_lora(random_model(), r=2)
     before = {n: p.detach().clone() for n, p in adapted.named_parameters()}
-    sampler = Rounded(Sampler(adapted))
+    sampler = Rounded()(Sampler(adapted))
     sampler.sync()
     for name, p in sampler.model.named_parameters():
         base = "_proj" in name and "lora_" not in name
