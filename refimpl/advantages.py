@@ -13,7 +13,7 @@ from jaxtyping import Float, Int, Real
 from torch import Tensor
 
 from refimpl.importance import Mask
-from refimpl.validation import UserError, checked, shown
+from refimpl.validation import UserError, check_finite, checked, shown
 
 
 @checked
@@ -52,6 +52,8 @@ class Scored:
                 f"rewards {tuple(self.rewards.shape)} are one per token, which needs "
                 "mask=…; for one per response, hand in rewards.flatten()"
             )
+        given = {n: getattr(self, n) for n in ("mask", "rewards", "values")}
+        check_finite({name: x for name, x in given.items() if x is not None})
 
     @property
     def total(self) -> Float[Tensor, " B"]:
@@ -218,9 +220,6 @@ def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     weights = parts[0].new_tensor(scored.weights or [1.0] * len(parts))
     total = torch.stack(parts, -1) @ weights
     return total / (total.std() + eps)
-
-
-gdpo.by_component = True  # type: ignore[attr-defined]  # see `Responses.alive`
 
 
 def distillation(scored: Scored) -> Float[Tensor, "B T"]:

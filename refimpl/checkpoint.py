@@ -1,6 +1,6 @@
 """Save a run, resume it: a hook.
 
-    train("grpo", hooks=[Checkpoint(folder)])        # or checkpoint_dir=folder
+    train("grpo", hooks=[Checkpoint(folder, every=5)])      # or checkpoint_dir=folder
 
 On a CPU, a run that was stopped and resumed equals an uninterrupted run bit for bit.
 Random choices have seeds of their own, so no generator has to be saved.
@@ -8,13 +8,11 @@ Random choices have seeds of their own, so no generator has to be saved.
 
 import contextlib
 import hashlib
-import inspect
-import json
 import os
+import re
 import zipfile
 from collections.abc import Iterator
-from dataclasses import asdict, is_dataclass
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,25 +24,30 @@ from refimpl import seeds
 from refimpl.files import CheckpointError, unwritable, writable_folder, write
 from refimpl.models import Model, frozen
 from refimpl.run import Run
-from refimpl.validation import UserError
+from refimpl.validation import Count, UserError, guarded
 
 NAME, LOCK = "checkpoint.pt", ".lock"
-VERSION = 9
-MAY_CHANGE = {"rollouts", "checkpoint_every", "device", "samples_every"}
+VERSION = 10
+MAY_CHANGE = {"rollouts", "device"}
 """Settings that may differ when a run is resumed."""
-PLAIN = (bool, int, float, str, type(None))
 
 
 class Checkpoint:
     """A hook that saves a run in a folder, and lets it be resumed from there.
 
+    It saves every `every` rollouts, and at the end of the run.
     One file, in a folder that is locked for one process. Raises `UserError` if the
     folder cannot be written, there is nothing to resume, or it holds a checkpoint and
     neither `resume` nor `overwrite` is set.
     """
 
+    @guarded
     def __init__(
-        self, folder: str | Path, resume: bool = False, overwrite: bool = False
+        self,
+        folder: str | Path,
+        resume: bool = False,
+        overwrite: bool = False,
+        every: Count = 10,
     ):
         if resume and overwrite:
             raise UserError(
@@ -58,6 +61,7 @@ class Checkpoint:
                 "another folder"
             )
         self.folder = writable_folder(folder, "checkpoints")
+        self.every = every
         self.identity: dict[str, Any] = {}  # equal in a resumed run
 
     @contextlib.contextmanager
@@ -90,8 +94,7 @@ class Checkpoint:
                 raise
 
     def __call__(self, run: Run, step: int) -> None:
-        """Save every `checkpoint_every` rollouts, and at the end of the run."""
-        if run.last(step) or (step + 1) % run.config.checkpoint_every == 0:
+        if run.last(step) or (step + 1) % self.every == 0:
             self.save(run)
 
     @contextlib.contextmanager
@@ -226,7 +229,7 @@ def shared(run: Run) -> dict[str, Any]:
         "reward": identity(run.reward),
         "EOS": run.tokenizer.eos_token_id,
         "REFIMPL_SALT": seeds.salt(),
-        "objects": run.handed_in,
+        "objects": [identity(part) for part in run.handed_in],
         "teacher": run.teacher and weights_read(run.teacher),
         **{name: value for name, value in settings if name not in MAY_CHANGE},
     }
@@ -253,33 +256,10 @@ def check_same(saved: dict, now: dict[str, Any], rollouts: int) -> None:
 
 
 def identity(part: Any) -> str:
-    """Identify a task, a reward or an objective, in the same way in every process.
+    """Name a task, a reward or an object, in the same way in every process.
 
-    A function is identified by its name and the constants in its closure. Its source
-    may therefore be corrected before a run is resumed. An object is identified by its
-    class and the arguments that it was made with.
+    This is its `repr` without addresses: a function's name, the class and fields of a
+    dataclass, the class of another object. Whether two objects of one class, or two
+    functions of one name, are the same is for the user to know.
     """
-    if is_dataclass(part):
-        return repr(part)
-    part = inspect.unwrap(part)
-    named = part if hasattr(part, "__qualname__") else type(part)
-    name: str = f"{named.__module__}.{named.__qualname__}"
-    inside: Any = None
-    if isinstance(part, partial):
-        name, inside = identity(part.func), [part.args, part.keywords]
-    elif inspect.ismethod(part):
-        inside = [part.__self__]
-    elif inspect.isfunction(part):
-        constants = [cell.cell_contents for cell in part.__closure__ or ()]
-        if name.endswith("<lambda>"):  # all lambdas have the same name
-            constants += [*part.__code__.co_names, *part.__code__.co_consts]
-        inside = [x for x in constants if isinstance(x, PLAIN)]
-        functions = [x for x in constants if inspect.isfunction(x) and x != part]
-        inside += [identity(x) for x in functions]
-    elif named is not part and (made := getattr(part, "__dict__", {})):
-        with contextlib.suppress(ValueError):  # as of a SimpleNamespace
-            arguments = inspect.signature(named).parameters
-            made = {k: v for k, v in made.items() if k in arguments}
-        inside = made
-    text = json.dumps(inside, skipkeys=True, default=identity)
-    return f"{name} {text}" if inside else name
+    return re.sub(" at 0x[0-9a-fA-F]+", "", repr(part))

@@ -115,8 +115,6 @@ def train(
     settings = parse_settings(method, set)
     if twice := [f"--{name} and --set {name}" for name in given if name in settings]:
         raise UserError(f"{twice[0]} are the same setting: keep one")
-    if samples is not None:
-        settings.setdefault("samples_every", 1)
     config = TrainConfig(**settings, **given)
     if preset is not None and model is not None:
         raise UserError("--preset and --model each name a policy: give one of them")

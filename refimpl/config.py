@@ -13,8 +13,6 @@ from pydantic import Field
 
 from refimpl import corrections
 from refimpl.advantages import NAMED
-from refimpl.kl import Estimator
-from refimpl.moe.shift import Placement
 from refimpl.normalisers import NORMALISERS
 from refimpl.validation import (
     Count,
@@ -85,10 +83,6 @@ class Routing:
     """R2: experts of π_old's pass; R3: those of the sampler"""
     router_shift: bool | None = None
     """RSPO's γ, for any method"""
-    placement: Placement = "before_clip"
-    """where γ is multiplied in"""
-    detach_shift: bool = True
-    """False: γ has a gradient, against which the paper warns"""
     router_rate: Positive = 1.0
     """the routers' learning rate, in multiples of the others'"""
 
@@ -119,11 +113,9 @@ class Updates:
     entropy_bonus: Weight = 0.0
     """c₂ of PPO's Eq. 9"""
     beta: Weight = 0.0
-    """weight of the KL to the starting policy; 0: none"""
+    """weight of the KL to the starting policy, by k3 in the loss; 0: none"""
     kl_in: Literal["loss", "reward"] = "loss"
     """reward: β times a token's KL is subtracted from its reward"""
-    kl_estimator: Estimator = "k3"
-    """estimator of the KL in the loss, see `refimpl.kl`"""
 
     @property
     def updates_per_rollout(self) -> int:
@@ -165,10 +157,6 @@ class Measuring:
     eval_problems: Count = 256
     eval_samples: Count = 1
     """k answers to each problem: mean@k, and for k ≥ 2 also pass@k"""
-    samples_every: Annotated[int, Field(ge=0)] = 0
-    """in rollouts; a few responses are printed and stored; 0: never"""
-    checkpoint_every: Count = 10
-    """in rollouts, if there is a folder for checkpoints"""
 
 
 @checked
@@ -220,8 +208,8 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
     def needs_moe(self) -> list[str]:
         """The names of settings that have no effect on a dense model."""
         names = ["replay", "router_shift", "router_noise"]
-        active = [name for name in names if getattr(self, name)]
-        return active + ["router_rate"] * (self.router_rate != 1)
+        changed = names if self.router_rate == 1 else [*names, "router_rate"]
+        return [name for name in changed if getattr(self, name)]
 
     def completed(self, training: Mapping) -> "TrainConfig":
         """Replace each None by the value that the algorithm's paper prescribes."""

@@ -8,21 +8,26 @@ entropies, log π_old and advantages. So the size of a micro-batch changes nothi
 the numbers are exact at the first update. Engines take the current policy's.
 """
 
-from dataclasses import dataclass, field
+import math
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Bool, Float
+from pydantic import Field
 from torch import Tensor
 
 from refimpl import seeds
 from refimpl.importance import log_ratio
 from refimpl.logprobs import Reading
-from refimpl.loss_terms import Added, LossInputs
+from refimpl.loss_terms import Added, LossCorrection, LossInputs, LossTerm
 from refimpl.rollout import Batch
-from refimpl.validation import checked
+from refimpl.validation import Positive, Seed, UserError, Weight, checked
+
+Some = Annotated[float, Field(gt=0, le=1)]
+"""A share of the tokens: above 0, because at least one is chosen."""
 
 
-class Keeps:
+class Keeps(LossCorrection):
     """A correction: weight · 1[kept]. Dropped tokens still count in the average."""
 
     def kept(self, mini: Batch) -> Bool[Tensor, "B T"]:
@@ -40,13 +45,18 @@ class TopEntropy(Keeps):
     KL and bonus stay on all tokens. TRL and ms-swift: `top_entropy_quantile`.
     """
 
-    share: float = 0.2
+    share: Some = 0.2
 
     def kept(self, mini: Batch) -> Bool[Tensor, "B T"]:
         """True where H is at or above its quantile over tokens with a loss."""
-        entropy = mini.rollout.entropy
-        own = entropy.masked_fill(~mini.mask.bool(), torch.nan)
-        return entropy >= torch.nanquantile(own, 1 - self.share)
+        entropy, mask = mini.rollout.entropy, mini.mask.bool()
+        if not mask.any():  # all responses were filtered out
+            return mask
+        own = entropy[mask]
+        # The lowest of the tokens at or above the quantile; less than a rounding error
+        # must not move it by one.
+        rank = math.ceil((1 - self.share) * (len(own) - 1) - 1e-6)
+        return entropy >= own.kthvalue(rank + 1).values
 
 
 def covariance(mini: Batch) -> Float[Tensor, "B T"]:
@@ -73,22 +83,26 @@ class ClipCov(Keeps):
     verl and SkyRL (`clip_cov`) never draw a token that the clip already stops.
     """
 
-    share: float = 2e-4
+    share: Some = 2e-4
     low: float = 1.0
     high: float = 5.0
-    seed: int = 0
+    seed: Seed = 0
+
+    def __post_init__(self):
+        if not self.low < self.high:
+            raise UserError(f"low must be below high, got {self.low} and {self.high}")
 
     def kept(self, mini: Batch) -> Bool[Tensor, "B T"]:
         """False at the tokens that are drawn, the same for every micro-batch."""
         c = covariance(mini)
-        able = (c > self.low) & (c < self.high)
+        able = mini.mask.bool() & (c > self.low) & (c < self.high)
         purpose = seeds.seed_for(self.seed, int(mini.rollout.ids.sum()), "clip-cov")
         order = torch.rand(c.shape, generator=seeds.generator(purpose)).to(c.device)
         return ~(largest(order.masked_fill(~able, -1), self.share, mini) & able)
 
 
 @checked
-class KLCov:
+class KLCov(LossTerm):
     """+ β Σ weight · |log r|, on the tokens with the largest C (2505.22617).
 
     The paper's loss has no clip: give GRPO bounds that are never reached. With one
@@ -96,8 +110,8 @@ class KLCov:
     in a script of the authors, and 0.2 in SkyRL.
     """
 
-    share: float = 2e-4
-    beta: float = 1.0
+    share: Some = 2e-4
+    beta: Positive = 1.0
 
     def chosen(self, mini: Batch) -> Bool[Tensor, "B T"]:
         """True at the tokens with the largest C."""
@@ -112,32 +126,44 @@ class KLCov:
         return self.beta * (far * part.of_whole(self.chosen) * weight).sum(), {}
 
 
-@dataclass
-class AdaptiveEntropy:
+@checked
+class AdaptiveEntropy(LossTerm):
     """− c Σ weight · H, with a c that grows by `step` while H ≤ `target`, else shrinks.
 
     Skywork-OR1 (2505.22312), with TRL's defaults. c is that of the update before, and
-    the bonus acts only if H was ≤ `target` then. A run begins with c = 0.
+    the bonus acts only if H was ≤ `target` then. A run begins with c = 0, and c is at
+    most `most`.
     """
 
-    target: float = 0.2
-    step: float = 0.005
-    most: float = 1.0
-    c: float = field(default=0.0, init=False, repr=False)
-    last: float = field(default=torch.inf, init=False, repr=False)
-    now: Tensor | float = field(default=0.0, init=False, repr=False)
+    target: Weight = 0.2
+    step: Positive = 0.005
+    most: Positive = 1.0
+
+    def for_run(self, run: Any) -> "Adapting":
+        """Return a term with a state of its own, so that every run begins anew."""
+        return Adapting(self)
+
+
+class Adapting(LossTerm):
+    """The term of a run with `AdaptiveEntropy`: it has the c of that run."""
+
+    def __init__(self, settings: AdaptiveEntropy):
+        self.settings = settings
+        self.c = 0.0
+        self.last = torch.inf  # the mean entropy in the update before
+        self.now: Tensor | float = 0.0  # that of this update, so far
 
     def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
         self.now += (reading.entropy.detach() * part.mask).sum() / part.token_count
-        applied = self.c if self.last <= self.target else 0.0
+        applied = self.c if self.last <= self.settings.target else 0.0
         bonus = -applied * (reading.entropy * weight).sum()
         return bonus, {"entropy_coefficient": part.share * applied}
 
     def end_update(self) -> None:
         """Adjust c after the last micro-batch of an update."""
-        self.last, self.now = float(self.now), 0.0
-        move = self.step if self.last <= self.target else -self.step
-        self.c = min(max(self.c + move, 0.0), self.most)
+        own, self.last, self.now = self.settings, float(self.now), 0.0
+        move = own.step if self.last <= own.target else -own.step
+        self.c = min(max(self.c + move, 0.0), own.most)
 
     def state_dict(self) -> dict[str, float]:
         """Return the state for a checkpoint."""

@@ -73,7 +73,7 @@ def scores(
     asked = [row for row in rows for _ in range(samples)]
     prompts = [row["prompt"] for row in asked]
     # A history has no column for metrics that the reward logs during an evaluation.
-    extra = {"completion_ids": ids, "log_metric": ignored, "log_extra": ignored}
+    extra = {"completion_ids": ids, "log_metric": ignored}
     rewards = score(task.reward, prompts, texts, extra | columns(asked))
     check_share(rewards)
     return torch.tensor(rewards, dtype=torch.float64).view(-1, samples)

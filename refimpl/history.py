@@ -33,7 +33,7 @@ class History:
     `model` is the trained policy, None after `load`. `ended` is the
     exception that ended a run early, with a sentence as its message, or None.
 
-    `samples` are responses of some rollouts (`TrainConfig.samples_every`), as
+    `samples` are responses of some rollouts (`hooks.Samples`), as
     dictionaries of step, prompt, completion and reward, also of a rollout in which the
     run ended. They are not part of the CSV or of equality.
     """

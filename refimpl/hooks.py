@@ -20,6 +20,7 @@ ends the run. `Checkpoint` loads a saved state there, and `Bar` closes its line.
 import contextlib
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 from tqdm.auto import tqdm
 
@@ -29,6 +30,7 @@ from refimpl.history import History, joined
 from refimpl.models import precision
 from refimpl.run import Run
 from refimpl.tasks import TaskWarning
+from refimpl.validation import Count, guarded
 
 
 class StalenessError(RuntimeError):
@@ -59,14 +61,16 @@ def evaluate(run: Run, step: int) -> None:
 
 
 class Samples:
-    """Put a few responses into the history every `samples_every` rollouts.
+    """Put a few responses into the history every `every` rollouts.
 
     Also those of a rollout in which the run ends, for they may say why. Prints them if
-    `shown`.
+    `show`. Hand it in before a `Checkpoint`, which saves what is in the history.
     """
 
-    def __init__(self, shown: bool = False):
-        self.shown, self.seen = shown, None
+    @guarded
+    def __init__(self, every: Count = 1, show: bool = False):
+        self.every, self.show = every, show
+        self.seen: Any = None  # responses that have been kept
 
     @contextlib.contextmanager
     def around(self, run: Run) -> Iterator[None]:
@@ -80,12 +84,12 @@ class Samples:
 
     def __call__(self, run: Run, step: int) -> None:
         drawn, seen, self.seen = run.drawn, self.seen, run.drawn
-        if drawn is seen or step % run.config.samples_every:
+        if drawn is seen or step % self.every:
             return
-        numbers = drawn.rewards.tolist(), drawn.group_size, drawn.extra
+        numbers = drawn.rewards.tolist(), drawn.group_size
         chosen = samples.chosen(step, drawn.prompts, drawn.texts, *numbers)
         run.history.samples += chosen
-        if self.shown:
+        if self.show:
             samples.show(chosen, getattr(run.tokenizer, "all_special_tokens", ()))
 
 

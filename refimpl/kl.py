@@ -96,5 +96,5 @@ ESTIMATORS = {
     "k3+": lambda logp, ref_logp, _: k3_plus(logp, ref_logp),
     "unbiased_k3": unbiased_k3,
 }
-"""The estimators of `TrainConfig.kl_estimator`, as f(logp, ref_logp, old_logp)."""
+"""The estimators of `loss_terms.KL`, as f(logp, ref_logp, old_logp)."""
 Estimator: TypeAlias = Literal[tuple(ESTIMATORS)]  # type: ignore[valid-type]

@@ -79,10 +79,11 @@ def train(
       such as `loss_terms.Entropy(0.01)`; see `refimpl.loss_terms`.
     - `teacher`: a model whose log-probs of the sampled tokens an advantage may use, as
       `advantage="distillation"` and `advantages.with_teacher` do.
-    - `hooks`: functions f(run, step), called after every rollout. `progress`: show a
-      bar, and the samples of `samples_every` as they come.
-    - `checkpoint_dir`: where to save every `checkpoint_every` rollouts; `resume`
-      continues from there, on a CPU bit for bit; `overwrite` starts again.
+    - `hooks`: functions f(run, step), called after every rollout; see `refimpl.hooks`.
+      `progress`: show a bar.
+    - `checkpoint_dir`: where to save every tenth rollout, as
+      `hooks=[Checkpoint(folder, every=10)]` does; `resume` continues from there, on a
+      CPU bit for bit; `overwrite` starts again.
 
     **A run that ends early** returns its history so far, with the reason in
     `History.ended` and in a warning: after Ctrl-C, SIGTERM or SIGHUP (which finish the
@@ -110,7 +111,7 @@ def train(
         teacher=teacher,
     )
     # What happens after every rollout: evaluation, your hooks, a checkpoint, a bar.
-    after = hooks_for(run.config, hooks, progress)
+    after = hooks_for(hooks, progress)
     with session(run, after):  # ends with what is complete, whatever happens
         for step in range(len(run.history), run.config.rollouts):
             began = time.perf_counter()
@@ -134,7 +135,7 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
         problems = run.problems(step, refill)
         rollout = run.sample(problems, step, refill)
         # 2. Rewards: the run's to train on, the task's own to know who is right.
-        return run.score(problems, rollout, step)
+        return run.score(problems, rollout)
 
     # One round, or with dynamic sampling as many as it takes to fill `rows`.
     run.drawn = drawn = run.fill_batch(draw)
@@ -175,8 +176,9 @@ def update(run: Run, mini: Batch, meter: Meter) -> None:
         reading = run.read(run.model, part.rollout, run.config.replay is not None)
         # Corrections (for a sampler that differs from π_old, for routers that moved)
         # change the arguments of the loss. The loss itself stays the paper's.
-        inputs = (reading.logp, part.old_logp, part.advantages, part.mask, w)
-        inputs = LossInputs(*inputs, metrics={})
+        inputs = LossInputs(
+            reading.logp, part.old_logp, part.advantages, part.mask, w, metrics={}
+        )
         for correct in run.corrections:
             inputs = correct(part, reading, inputs)
         # − Σ weight · objective; its metrics are means, of which this is a part.

@@ -1,7 +1,7 @@
 """Terms that are added to a loss, and corrections of the arguments of a loss.
 
-Both are objects. `options` makes those that settings ask for, and a user may hand
-others to `train`:
+Both are objects, or functions. `options` makes those that settings ask for, and a user
+may hand others to `train`:
 
     train("grpo", loss_terms=[Entropy(0.01)], corrections=[SamplerMismatch(rules)])
 
@@ -15,8 +15,8 @@ add up. (`part.share` times a mean over the micro-batch's tokens is such a part.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import field, replace
+from typing import Any, NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor
@@ -28,15 +28,35 @@ from refimpl.kl import ESTIMATORS, Estimator
 from refimpl.logprobs import Reading
 from refimpl.moe import BALANCE
 from refimpl.rollout import Batch
-from refimpl.validation import Positive, checked
+from refimpl.validation import Positive, UserError, Weight, checked
 
 DROPPED = "rollout_corr/rollout_rs"
 Added = tuple[Float[Tensor, ""], Metrics]
 Term = Callable[[Batch, Reading, Tensor], Added]
 
 
+class Part:
+    """A term or a correction. A run calls `for_run` once, before its first rollout.
+
+    `for_run(run)` returns the object to call: itself, or one that knows the run or has
+    a state of its own. It raises `UserError` if the run lacks what it needs.
+    """
+
+    def for_run(self, run: Any) -> Any:
+        """Return the object that `run` calls."""
+        return self
+
+
+class LossTerm(Part):
+    """A term of this package."""
+
+    def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
+        """Return the added loss, and metrics."""
+        raise NotImplementedError
+
+
 @checked
-class KL:
+class KL(LossTerm):
     """+ β Σ weight · KL(π_θ ‖ π_ref), by an estimator of `refimpl.kl`.
 
     π_ref is the policy at the start of the run, and KL is in nats per token.
@@ -52,20 +72,20 @@ class KL:
 
 
 @checked
-class Entropy:
+class Entropy(LossTerm):
     """− c₂ Σ weight · H, with the entropy H of the next-token distribution.
 
     PPO (1707.06347), Eq. 9, which adds c₂ H to an objective. H is in nats.
     """
 
-    bonus: float  # negative: a penalty
+    bonus: Weight
 
     def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
         return -self.bonus * (reading.entropy * weight).sum(), {}
 
 
-@dataclass(frozen=True)
-class Value:
+@checked
+class Value(LossTerm):
     """+ the critic's loss: a mean over tokens, regardless of the policy's normaliser.
 
     `values` is f(rollout) → V, (B, T). `clip` is the ε of `value_loss`, in reward
@@ -73,7 +93,16 @@ class Value:
     """
 
     values: Callable = field(repr=False)
-    clip: float | None = 0.2
+    clip: Positive | None = 0.2
+
+    def for_run(self, run: Any) -> "Value":
+        """Raise `UserError` if the run has no critic."""
+        if run.critic is None:
+            raise UserError(
+                "the loss term Value needs a method with a critic, such as ppo, or "
+                "advantage='gae'"
+            )
+        return self
 
     def __call__(self, part: Batch, reading=None, weight=None) -> Added:
         predicted = self.values(part.rollout)
@@ -90,9 +119,14 @@ class Value:
         return loss, {"value_loss": loss.detach(), "loss": -loss.detach()}
 
 
-@dataclass(frozen=True)
-class LoadBalance:
+@checked
+class LoadBalance(LossTerm):
     """+ 1e-3 times the load-balancing loss, computed on each micro-batch separately."""
+
+    def for_run(self, run: Any) -> "LoadBalance":
+        """Raise `UserError` on a dense model."""
+        check_routers(self, run)
+        return self
 
     def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
         routers, mask = reading.routers, part.rollout.mask
@@ -124,8 +158,16 @@ class LossInputs(NamedTuple):
 Correction = Callable[[Batch, Reading, LossInputs], LossInputs]
 
 
+class LossCorrection(Part):
+    """A correction of this package."""
+
+    def __call__(self, part: Batch, reading: Reading, inputs: LossInputs) -> LossInputs:
+        """Return corrected inputs of the loss."""
+        raise NotImplementedError
+
+
 @checked
-class SamplerMismatch:
+class SamplerMismatch(LossCorrection):
     """weight ← weight · the factor of rules of `refimpl.corrections`.
 
     With `two_policies` the rules are applied to π_θ/μ, because the sampler's μ stands
@@ -154,15 +196,27 @@ class SamplerMismatch:
 
 
 @checked
-class RouterShift:
+class RouterShift(LossCorrection):
     """Multiply the ratio by RSPO's γ (2510.23027), before or after the clip.
 
-    `detach` makes γ a constant. `one_ratio`: the loss has one ratio per response.
+    `detach` makes γ a constant; without it γ has a gradient, against which the paper
+    warns. `one_ratio`: the loss has one ratio per response; a run fills it in.
     """
 
     placement: moe.Placement = "before_clip"
-    one_ratio: bool = True
     detach: bool = True
+    one_ratio: bool = True
+
+    def __post_init__(self):
+        if self.placement == "after_clip" and not self.detach:
+            raise UserError(
+                "detach=False needs placement='before_clip', where γ is in the ratio"
+            )
+
+    def for_run(self, run: Any) -> "RouterShift":
+        """Fill in `one_ratio`. Raises `UserError` on a dense model."""
+        check_routers(self, run)
+        return replace(self, one_ratio=run.algorithm.one_ratio)
 
     def __call__(self, part: Batch, reading: Reading, inputs: LossInputs) -> LossInputs:
         gamma, logp = reading.routers.gamma, inputs.logp
@@ -177,3 +231,13 @@ class RouterShift:
         if not self.detach:  # add 0, with the gradient of log γ
             logp = logp + (gamma.log() - gamma.log().detach()) * part.mask
         return inputs._replace(logp=logp, old_logp=old_logp, weight=weight)
+
+
+def check_routers(part: Part, run: Any) -> None:
+    """Raise `UserError` unless the run's routers can be read."""
+    if not run.records_routing:
+        raise UserError(
+            f"{type(part).__name__} acts on routers, and this policy has none that can "
+            "be recorded: give a mixture of experts, such as "
+            "warm_start(WarmStart(preset='tiny-moe'))"
+        )

@@ -3,7 +3,6 @@
 Everything that can be checked is checked here, once, before the run starts.
 """
 
-import copy
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from refimpl import advantages, algorithms, logprobs, models, turns
-from refimpl.advantages import CRITIC_FREE, NAMED, gae, lam_by_length
+from refimpl.advantages import CRITIC_FREE, NAMED, Scored, gae, lam_by_length
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.checkpoint import Checkpoint
 from refimpl.config import TrainConfig
@@ -24,7 +23,6 @@ from refimpl.corrections import WEIGHING
 from refimpl.history import History
 from refimpl.hooks import (
     Bar,
-    Samples,
     check_staleness,
     evaluate,
     stop_if_asked,
@@ -32,26 +30,20 @@ from refimpl.hooks import (
 )
 from refimpl.loss_terms import (
     KL,
-    Correction,
     Entropy,
     LoadBalance,
+    LossCorrection,
+    LossTerm,
     RouterShift,
     SamplerMismatch,
-    Term,
     Value,
 )
 from refimpl.models import Model
 from refimpl.moe import can_be_recorded, is_moe, routers
 from refimpl.normalisers import NORMALISERS, weigher
 from refimpl.rehearsal import FEW, check_reader
-from refimpl.responses import DynamicSampling, Scoring, once
-from refimpl.rewards import (
-    OFFERED,
-    OFFERED_ANYWHERE,
-    check_rows,
-    overlong_punishment,
-    rows_of,
-)
+from refimpl.responses import DynamicSampling, Responses, Scoring, once
+from refimpl.rewards import check_columns, overlong_punishment, rows_of
 from refimpl.rollout import Rollout
 from refimpl.run import Run
 from refimpl.samplers import Delayed, Rounded
@@ -86,15 +78,15 @@ def prepare(
     # 3. The policy, as a copy: the caller's model keeps its weights.
     policy = starting_policy(model, tokenizer, task, prompts, config)
     # 4. The objects that settings ask for, and those that were handed in.
+    check_objects(config, corrections, loss_terms, sampler)
     critic, value = critic_for(method, policy.model, config)
-    terms = loss_terms_for(config, policy.records, value)
-    terms += map(fresh, loss_terms)
+    corrections = [*corrections_for(config), *corrections]
+    loss_terms = [*loss_terms_for(config, policy.records, value), *loss_terms]
     several = DynamicSampling(config.prompts_per_rollout, config.max_sampling_rounds)
     seen = partial(turns.seen, task, policy.tokenizer)
     by_length = partial(lam_by_length, alpha=config.lam_alpha)
     # log π_old is read from the policy, unless the sampler's log-probs are as exact.
     apart = config.mismatch or sampler is not None or config.replay == "R2"
-    handed = [*corrections, *loss_terms, *([] if sampler is None else [sampler])]
     run = Run(
         algorithm=method,
         config=config,
@@ -104,7 +96,7 @@ def prepare(
         reward=reward,
         model=policy.model,
         critic=critic,
-        reference=reference_for(policy.model, config, terms),
+        reference=reference_for(policy.model, config, loss_terms),
         teacher=teacher_for(policy.model, config, teacher),
         optimizer=optimizer_for(policy.model, critic, config),
         history=History(method.name, model=policy.model),
@@ -118,13 +110,15 @@ def prepare(
         advantages=advantages_for(method, config),
         loss_mask=without_truncated if config.overlong_filtering else whole,
         normaliser=weigher(normaliser_of(config, method), config.longest),
-        corrections=[*corrections_for(config, method.one_ratio), *corrections],
-        loss_terms=terms,
+        corrections=corrections,
+        loss_terms=loss_terms,
         value=value,
         records_routing=policy.records,
-        zero_advantage_rows_matter=act_everywhere(method, hyperparameters, terms),
-        handed_in=[getattr(x, "__qualname__", None) or repr(x) for x in handed],
+        zero_advantage_rows_matter=act_everywhere(method, hyperparameters, loss_terms),
+        handed_in=[*corrections, *loss_terms, sampler],
     )
+    run.corrections = [in_run(part, run) for part in corrections]
+    run.loss_terms = [in_run(part, run) for part in loss_terms]
     if log_probs is not logprobs.log_probs:
         check_reader(run, prompts[:2])
     return run
@@ -168,8 +162,8 @@ def tried(
             f"what it returns: {one_line(error)}"
         ) from error
     reward = task.reward if reward is None else reward
-    check_rows(reward, rows, OFFERED)
-    check_rows(task.reward, held_out, OFFERED_ANYWHERE)
+    check_columns(reward, rows)
+    check_columns(task.reward, held_out)
     if config.max_turns and not hasattr(task, "observe"):
         raise UserError("max_turns has no effect without a task that has `observe`")
     return task, reward, [row["prompt"] for row in rows + held_out]
@@ -230,9 +224,39 @@ def with_critic(method: Algorithm, config: TrainConfig) -> Algorithm:
     return replace(method, critic=True, advantages=gae)
 
 
-def fresh(term: Term) -> Term:
-    """Copy a term that has a state, so that every run begins with a new one."""
-    return copy.copy(term) if hasattr(term, "state_dict") else term
+def check_objects(
+    config: TrainConfig, corrections: Collection, loss_terms: Collection, sampler: Any
+) -> None:
+    """Raise `UserError` on an object in the wrong list or one that doubles a setting."""
+    for part in corrections:
+        if isinstance(part, LossTerm):
+            raise UserError(f"{type(part).__name__} belongs in loss_terms=[…]")
+    for part in loss_terms:
+        if isinstance(part, LossCorrection):
+            raise UserError(f"{type(part).__name__} belongs in corrections=[…]")
+    for part in (*corrections, *loss_terms, sampler):
+        for name, (kind, active) in DOUBLES.items():
+            if isinstance(part, kind) and active(config):
+                raise UserError(
+                    f"{name} and {kind.__name__} ask for the same thing twice: give "
+                    "one of them"
+                )
+
+
+DOUBLES: dict[str, tuple[type, Callable[[TrainConfig], Any]]] = {
+    "beta": (KL, lambda c: c.beta and c.kl_in == "loss"),
+    "entropy_bonus": (Entropy, lambda c: c.entropy_bonus),
+    "corrections": (SamplerMismatch, lambda c: c.corrections),
+    "router_shift": (RouterShift, lambda c: c.router_shift),
+    "sampler_delay": (Delayed, lambda c: c.sampler_delay),
+    "rollout_dtype='int8'": (Rounded, lambda c: c.rollout_dtype == "int8"),
+}
+"""Settings that an object can replace, and whether they are set."""
+
+
+def in_run(part: Callable, run: Run) -> Callable:
+    """Return what the run calls for a term or a correction (see `loss_terms.Part`)."""
+    return part.for_run(run) if hasattr(part, "for_run") else part
 
 
 def sampler_for(
@@ -266,25 +290,25 @@ def normaliser_of(config: TrainConfig, method: Algorithm) -> Callable:
     return NORMALISERS[config.normaliser] if config.normaliser else method.normaliser
 
 
-def corrections_for(config: TrainConfig, one_ratio: bool) -> list[Correction]:
+def corrections_for(config: TrainConfig) -> list[LossCorrection]:
     """Make the corrections of ratios or weights that the settings ask for."""
-    made: list[Correction] = []
+    made: list[LossCorrection] = []
     if config.corrections:
         made.append(SamplerMismatch(config.corrections, config.trust_sampler))
     if config.router_shift:
-        made.append(RouterShift(config.placement, one_ratio, config.detach_shift))
+        made.append(RouterShift())
     return made
 
 
 def loss_terms_for(
     config: TrainConfig, records_routing: bool, value: Value | None
-) -> list[Term]:
+) -> list[LossTerm]:
     """Make the loss terms that the settings, routers or a critic call for."""
-    terms: list[Term] = []
+    terms: list[LossTerm] = []
     if records_routing:
         terms.append(LoadBalance())
     if config.beta > 0 and config.kl_in == "loss":
-        terms.append(KL(config.beta, config.kl_estimator))
+        terms.append(KL(config.beta))
     if config.entropy_bonus:
         terms.append(Entropy(config.entropy_bonus))
     if value is not None:
@@ -315,19 +339,27 @@ def optimizer_for(
 
 def scoring_for(method: Algorithm, config: TrainConfig, task, reward) -> Scoring:
     """Make the scoring of responses; raises `UserError` if components are missing."""
-    estimator = NAMED.get(config.advantage, method.advantages)
-    apart = getattr(estimator, "by_component", False)
-    if apart and not hasattr(reward, "components"):
-        raise UserError(
-            f"the advantages of {estimator.__name__} need a reward with components, "
-            "such as refimpl.pretrained.rewards.Sum"
-        )
-    scoring = Scoring(reward, task.reward, config.group_size, by_component=apart)
+    scoring = Scoring(reward, task.reward, config.group_size)
+    if NAMED.get(config.advantage, method.advantages) is advantages.gdpo:
+        if not hasattr(reward, "components"):
+            raise UserError(
+                "the advantages of gdpo need a reward with components, such as "
+                "refimpl.pretrained.rewards.Sum"
+            )
+        scoring = replace(scoring, compare=partial(by_component, reward))
     if share := config.overlong_share:  # DAPO's soft punishment of long responses
         limit = config.max_new_tokens
         punish = partial(overlong_punishment, max_length=limit, buffer=share * limit)
         scoring = replace(scoring, punishment=punish)
     return scoring
+
+
+def by_component(reward, drawn: Responses) -> Tensor:
+    """GDPO's advantages, from which it follows which groups are worth training on."""
+    components = drawn.component_matrix(torch.arange(len(drawn.rewards)))
+    weights = getattr(reward, "weights", None)
+    known = {"components": components, "weights": weights}
+    return advantages.gdpo(Scored(drawn.rewards, drawn.rollout.group, **known))
 
 
 def advantages_for(method: Algorithm, config: TrainConfig) -> Callable:
@@ -360,7 +392,9 @@ def critic_for(
     return critic, Value(of_critic, config.value_clip)
 
 
-def reference_for(model: Model, config: TrainConfig, terms: list[Term]) -> Model | None:
+def reference_for(
+    model: Model, config: TrainConfig, terms: Collection[Callable]
+) -> Model | None:
     """Copy the policy as π_ref, if a KL needs it."""
     needed = config.beta > 0 or any(isinstance(term, KL) for term in terms)
     return models.frozen_copy(model) if needed else None
@@ -372,12 +406,21 @@ def teacher_for(model: Model, config: TrainConfig, teacher: Model | None):
         raise UserError("advantage='distillation' needs train(…, teacher=model)")
     if teacher is None:
         return None
-    if models.vocabulary(teacher) != models.vocabulary(model):
-        raise UserError("the teacher must have the policy's vocabulary")
-    return models.frozen_copy(teacher).to(model.device, model.dtype)
+    own, size = models.vocabulary(model), models.vocabulary(teacher)
+    if size < own:
+        raise UserError(
+            f"the teacher has {size} tokens and the policy {own}: a teacher must know "
+            "every token that the policy may write"
+        )
+    teacher = models.frozen_copy(teacher).to(model.device, model.dtype)
+    if size > own:  # padding of its vocabulary, which no one samples
+        teacher.resize_token_embeddings(own)
+    return teacher
 
 
-def act_everywhere(method: Algorithm, hyperparameters: dict, terms: list[Term]) -> bool:
+def act_everywhere(
+    method: Algorithm, hyperparameters: dict, terms: Collection[Callable]
+) -> bool:
     """True if rows with Â = 0 need a pass: for the method, a KL or an entropy bonus.
 
     Load balancing alone is computed on the rows that get a pass anyway.
@@ -411,17 +454,13 @@ def handed_in(
     return list(hooks)
 
 
-def hooks_for(
-    config: TrainConfig, own: list[Callable], progress: bool
-) -> list[Callable]:
+def hooks_for(own: list[Callable], progress: bool) -> list[Callable]:
     """Put the library's hooks around a user's, in the order in which they act.
 
     Evaluate first, so that the user's can read the accuracy; save before the last one,
     which may raise an error.
     """
     after = [warn_if_never_right, evaluate, *own]
-    if config.samples_every:
-        after.insert(0, Samples(progress))
     if progress:
         after.append(Bar())
     return [*after, stop_if_asked, check_staleness]
@@ -461,19 +500,14 @@ NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
         lambda c, m: m.critic or m.advantages not in CRITIC_FREE.values(),
         "a method with a critic",
     ),
+    "lam": (lambda c, m: c.lam_alpha is None, "lam_alpha=None, which replaces it"),
     "lam_alpha lam_critic whiten value_clip critic_learning_rate critic_updates "
     "critic_warmup critic_frozen": (lambda c, m: m.critic, "a method with a critic"),
     "max_length": (
         lambda c, m: "max_length" in inspect.signature(normaliser_of(c, m)).parameters,
         "normaliser='constant'",
     ),
-    "detach_shift": (  # where γ is in the ratio
-        lambda c, m: c.router_shift and c.placement == "before_clip",
-        "router_shift and placement='before_clip'",
-    ),
-    "placement": (lambda c, m: c.router_shift, "router_shift"),
     "kl_in": (lambda c, m: c.beta > 0, "beta > 0"),
-    "kl_estimator": (lambda c, m: c.beta > 0 and c.kl_in == "loss", "a KL in the loss"),
 }
 """Settings that need others: a test of whether they act, and what they need."""
 
@@ -487,6 +521,11 @@ def check_sizes(config: TrainConfig, method: Algorithm) -> None:
         raise UserError(
             f"{name} compares the responses to one prompt: group_size must be ≥ 2, got "
             f"{config.group_size}"
+        )
+    if config.dynamic_sampling and config.advantage == "distillation":
+        raise UserError(
+            "advantage='distillation' compares no rewards, so that dynamic_sampling "
+            "has no group to prefer: set dynamic_sampling=False"
         )
     if config.updates_per_rollout == 1 and not config.allow_on_policy:
         raise UserError(

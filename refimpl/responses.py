@@ -16,14 +16,7 @@ from torch import Tensor
 
 from refimpl.history import joined, mean, mean_over
 from refimpl.kl import k1, k3
-from refimpl.rewards import (
-    State,
-    check_share,
-    columns,
-    ignored,
-    score,
-    scored,
-)
+from refimpl.rewards import check_share, columns, finite, ignored, score, scored
 from refimpl.rollout import Rollout
 from refimpl.validation import UserError
 
@@ -44,9 +37,9 @@ class Responses:
     `correct` is the task's own reward and `rewards` that of the run's function.
     Advantages are computed from `paid`: `rewards` minus the overlong punishment.
     `components` are the named parts of a reward (NaN where one does not apply), and
-    `logged` are the metrics that the reward function logs, `extra` its columns for the
-    samples. `by_component`: the advantages compare every component by itself, as GDPO's
-    do. `rows`: those that are trained on (default: all), after `rounds` of sampling.
+    `logged` are the metrics that the reward function logs. `compare` maps the responses
+    to what an advantage compares within a group (default: their rewards). `rows`: those
+    that are trained on (default: all), after `rounds` of sampling.
     """
 
     rollout: Rollout
@@ -58,8 +51,7 @@ class Responses:
     group_size: int
     components: dict[str, Float[Tensor, " B"]] = field(default_factory=dict)
     logged: dict[str, list[float]] = field(default_factory=dict)
-    extra: dict[str, list] = field(default_factory=dict)
-    by_component: bool = False
+    compare: Callable[["Responses"], Tensor] = lambda drawn: drawn.rewards
     rounds: int = 1
     rows: Int[Tensor, " b"] = None  # type: ignore[assignment]
 
@@ -83,8 +75,7 @@ class Responses:
             {n: torch.cat([part.components[n] for part in rounds]) for n in names},
             # A metric need not be logged in every round.
             {n: [x for p in rounds for x in p.logged.get(n, [])] for n in metrics},
-            rounds[0].extra,
-            rounds[0].by_component,
+            rounds[0].compare,
             rounds=len(rounds),
         )
 
@@ -98,50 +89,45 @@ class Responses:
     def alive(self) -> Bool[Tensor, " groups"]:
         """True for each group in which an advantage can differ from 0.
 
-        Its rewards differ, or those of a component where each is compared by itself.
         With one response per prompt, the whole rollout is one group.
         """
-        parts = [*self.components.values()] if self.by_component else [self.rewards]
         shape = (-1, self.group_size) if self.group_size > 1 else (1, -1)
-        compared = torch.stack(parts, -1).unflatten(0, shape)
-        return (compared != compared[:, :1]).any(-1).any(-1)
+        compared = self.compare(self).view(shape)
+        return (compared != compared[:, :1]).any(-1)
 
 
 @dataclass(frozen=True)
 class Scoring:
     """Score a rollout with `reward`, and measure correctness with the task's `own`.
 
-    `punishment` of the span of each response is added to what is trained on.
-    `by_component`: see `Responses`. Raises `UserError` if one of the functions fails.
+    `punishment` of the span of each response is added to what is trained on. `compare`:
+    see `Responses`. Raises `UserError` if one of the functions fails.
     """
 
     reward: Callable
     own: Callable
     group_size: int
     punishment: Callable[[Tensor], Tensor | float] = lambda span: 0.0
-    by_component: bool = False
+    compare: Callable[[Responses], Tensor] = Responses.compare
 
     def __call__(
-        self, problems: list[dict], rollout: Rollout, texts: list[str], state: State
+        self, problems: list[dict], rollout: Rollout, texts: list[str]
     ) -> Responses:
-        """Call the rewards; they may take `state`, the run's progress."""
         # One row per response, in the sampler's order: all G of a problem, then the
         # next.
         rows = [problem for problem in problems for _ in range(self.group_size)]
         prompts = [row["prompt"] for row in rows]
-        logged, extra = defaultdict[str, list](list), defaultdict[str, list](list)
+        logged = defaultdict[str, list](list)
         arguments: dict[str, Any] = {
             "completion_ids": rollout.completion_ids(),
-            "log_metric": lambda name, x: logged[name].append(float(x)),
-            "log_extra": lambda name, values: extra[name].extend(values),
-            "trainer_state": state,
+            "log_metric": lambda name, x: logged[name].append(finite(name, x)),
             **columns(rows),
         }
         rewards, components = scored(self.reward, prompts, texts, arguments)
         correct = rewards
         if self.reward != self.own:
             # The history's metrics are those of the run's reward: drop the task's.
-            silent = arguments | dict.fromkeys(("log_metric", "log_extra"), ignored)
+            silent = arguments | {"log_metric": ignored}
             correct = score(self.own, prompts, texts, silent)
         check_share(correct)
         tensor = partial(torch.tensor, dtype=torch.float32, device=rollout.ids.device)
@@ -155,8 +141,7 @@ class Scoring:
             group_size=self.group_size,
             components={name: tensor(x) for name, x in components.items()},
             logged=logged,
-            extra=extra,
-            by_component=self.by_component,
+            compare=self.compare,
         )
 
 

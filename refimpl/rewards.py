@@ -1,12 +1,10 @@
 """Calls of reward functions and tasks that users have written, with checks."""
 
-import asyncio
 import functools
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection
+from typing import Any
 
 from jaxtyping import Float, Real
 from torch import Tensor
@@ -32,10 +30,10 @@ def score(
     """Call reward(prompts, completions, **columns), and check its result.
 
     The signature is TRL's: in addition to the task's columns, a function gets those of
-    the arguments `OFFERED` that it takes, and it may be async. Completions are texts; a
-    function that reads messages is wrapped by `conversational`. `component` is the name
-    of a part of a summed reward. A component may return None for an answer to which it
-    does not apply, which becomes NaN.
+    the arguments `OFFERED` that it takes. Completions are texts; `conversational` wraps
+    a function that reads messages. `component` is the name of a part of a summed
+    reward. A component may return None for an answer to which it does not apply, which
+    becomes NaN.
 
     Raises `UserError`, with the reward function's own exception as its cause, unless
     the result is one finite number per completion.
@@ -46,13 +44,12 @@ def score(
     columns = {c: x for c, x in columns.items() if c not in OFFERED or takes(reward, c)}
     try:
         paid = reward(prompts=[*prompts], completions=[*completions], **columns)
-        paid = awaited(paid) if inspect.isawaitable(paid) else paid
     except Exception as error:
         raise UserError(
-            f"the reward function {name} raised {one_line(error)}. It is called as "
-            "f(prompts=…, completions=…, "
-            f"{', '.join(f'{c}=…' for c in columns)}); take **columns for the rest"
-            + (WRAP if str(error).startswith(NO_MESSAGE) else "")
+            f"the reward function {name} raised {one_line(error)}. It is called with "
+            "lists of texts, as f(prompts=…, completions=…, "
+            f"{', '.join(f'{c}=…' for c in columns)}); take **columns for the rest. "
+            "rewards.conversational wraps a function that reads messages"
         ) from error
     try:
         if isinstance(paid, dict | set | str):  # which have another order, or keys
@@ -73,10 +70,6 @@ def score(
                 f"{completion[:80]!r}; every reward must be a finite number"
             )
     return rewards
-
-
-NO_MESSAGE = ("string indices must be integers", "'str' object has no attribute 'get'")
-WRAP = ". If it reads completion[0]['content'], give rewards.conversational(function)"
 
 
 def conversational(reward: Callable) -> Callable:
@@ -107,31 +100,23 @@ class Prompt(str):
     messages: list[dict[str, str]]
 
 
-class State(NamedTuple):
-    """The progress of a run, in optimiser steps, under names of TRL's trainer_state."""
-
-    global_step: int
-    max_steps: int
-
-    @property
-    def epoch(self) -> float:
-        """The share of the run that is done."""
-        return self.global_step / self.max_steps
-
-
-OFFERED_ANYWHERE = ("completion_ids", "log_metric", "log_extra")
-OFFERED = (*OFFERED_ANYWHERE, "trainer_state")
+OFFERED = ("completion_ids", "log_metric")
 """Arguments that a reward may take in addition to a task's columns, as in TRL.
 
 completion_ids: the tokens of each answer, including the one that ended it.
 log_metric(name, number): the mean of the numbers becomes a column of the history.
-log_extra(name, values): one value per answer, kept with the history's samples.
-trainer_state: a `State`; only in training.
 """
 
 
+def finite(name: str, value: Any) -> float:
+    """Convert a number for log_metric. Raises `UserError` if it is not finite."""
+    if not math.isfinite(number := float(value)):
+        raise UserError(f"log_metric({name!r}, …) needs a finite number, got {number}")
+    return number
+
+
 def ignored(name: str, value: Any) -> None:
-    """Replace log_metric or log_extra where nothing records them."""
+    """Replace log_metric where nothing records it."""
 
 
 def name_of(reward: Callable) -> str:
@@ -149,35 +134,22 @@ def takes(reward: Callable, name: str) -> bool:
     return name in parameters or inspect.Parameter.VAR_KEYWORD in kinds
 
 
-def awaited(paid: Awaitable) -> Any:
-    """Wait for an async reward, even in a notebook, where an event loop is running."""
-
-    async def wait() -> Any:
-        return await paid
-
-    with ThreadPoolExecutor(1) as elsewhere:
-        return elsewhere.submit(lambda: asyncio.run(wait())).result()
-
-
 def number(value: Any, component: str | None) -> float:
     """Convert a reward to a float; a component's None becomes NaN."""
     return math.nan if value is None and component is not None else float(value)
 
 
-def check_rows(reward: Callable, rows: list[dict], offered: Collection[str]) -> None:
-    """Check that a reward and each of its components accept rows, before a run starts.
+def check_columns(reward: Callable, rows: list[dict]) -> None:
+    """Check that a reward and each of its components accept the columns of `rows`.
 
-    Raises `UserError` if one cannot be called with the columns of the rows, and with
-    those of the arguments `offered` that it takes. Calls their `check_rows(rows)`, if
-    they have one, as `refimpl.pretrained.answers.math_correct` does.
+    Raises `UserError` if one cannot be called with them and those of the arguments
+    `OFFERED` that it takes.
     """
     for part in (reward, *getattr(reward, "components", {}).values()):
         given = {"prompts": [], "completions": []} | columns(rows)
-        given |= dict.fromkeys(name for name in offered if takes(part, name))
+        given |= dict.fromkeys(name for name in OFFERED if takes(part, name))
         what = f"the reward function {name_of(part)}"
         check_call(f"{what} (take **columns for the rest)", part, **given)
-        if hasattr(part, "check_rows"):
-            part.check_rows(rows)
 
 
 def check_share(rewards: list[float]) -> None:

@@ -25,7 +25,7 @@ from refimpl.loss_terms import Correction, Term, Value
 from refimpl.models import Model, precision
 from refimpl.moe import Drift, routed, visited_again
 from refimpl.responses import Responses, Scoring, sampler_mismatch
-from refimpl.rewards import State, rows_of
+from refimpl.rewards import rows_of
 from refimpl.rollout import Batch, Rollout
 from refimpl.sampling import Sampler
 
@@ -47,9 +47,15 @@ class Frozen:
 
     def batch(self, mask: Tensor, advantages: Tensor, targets: Tensor | None) -> Batch:
         """Make the batch of the K updates; `mask` is 1 on tokens that have a loss."""
-        known = {"ref_logp": self.ref_logp, "old_values": self.values}
-        known |= {"targets": targets}
-        return Batch(self.rollout, mask, self.old_logp, advantages, **known)
+        return Batch(
+            self.rollout,
+            mask,
+            self.old_logp,
+            advantages,
+            ref_logp=self.ref_logp,
+            old_values=self.values,
+            targets=targets,
+        )
 
 
 @dataclass
@@ -76,7 +82,7 @@ class Run:
     # The steps of `loop`, in its order
     fill_batch: Callable  # f(draw) → responses: one round, or dynamic sampling
     sampler: Sampler
-    scoring: Scoring  # f(problems, rollout, texts, state) → responses
+    scoring: Scoring  # f(problems, rollout, texts) → responses
     old_logp_of: Literal["policy", "sampler"]  # whose log-probs are log π_old
     log_probs: Callable  # f(model, rollout, temperature) → (logp, entropy)
     turns: Callable  # f(rollout) → states of turns, for an estimator that compares them
@@ -89,7 +95,7 @@ class Run:
     value: Value | None  # the critic's loss, one of the terms
     records_routing: bool  # the model is a mixture of experts with a router we can read
     zero_advantage_rows_matter: bool  # rows with Â = 0 have a gradient, as with a KL
-    handed_in: list[str] = field(default_factory=list)  # a resumed run needs the same
+    handed_in: list[Any] = field(default_factory=list)  # a resumed run needs the same
     # The state of the run
     drawn: Responses | None = None  # of the latest rollout, all that were sampled
     batch: Batch | None = None  # of the latest rollout, those that are trained on
@@ -132,11 +138,9 @@ class Run:
             **self.config.sampling,
         )
 
-    def score(self, problems: list[dict], rollout: Rollout, step: int) -> Responses:
+    def score(self, problems: list[dict], rollout: Rollout) -> Responses:
         """Reward a rollout, and measure with the task's own reward who is right."""
-        texts, K = rollout.texts(self.tokenizer), self.config.updates_per_rollout
-        state = State(global_step=step * K, max_steps=self.config.rollouts * K)
-        return self.scoring(problems, rollout, texts, state)
+        return self.scoring(problems, rollout, rollout.texts(self.tokenizer))
 
     def read(self, model: Model, rollout: Rollout, replay: bool = False) -> Reading:
         """Compute a model's log-probs and entropies, nats, in this run's precision.
@@ -155,7 +159,8 @@ class Run:
 
         None where not needed: the sampler's log-probs may stand for log π_old.
         """
-        old, visits = None, (None, None)
+        old: Any = None
+        visits: Any = (None, None)
         if self.old_logp_of == "policy":
             # R3 replays the sampler's experts here. R2 lets the routers choose, and
             # replays their choice in the updates.
@@ -164,14 +169,14 @@ class Run:
                 visits = old.routers.routing.visits(len(rollout))
         models = self.reference, self.teacher
         others = [model and self.read(model, rollout).logp for model in models]
-        value = self.value and self.value.values(rollout)
-        return old and old.logp, *visits, *others, value
+        values = None if self.value is None else self.value.values(rollout)
+        return old and old.logp, *visits, *others, values
 
     def frozen(self, rollout: Rollout) -> Frozen:
         """Compute what stays fixed during the updates: before the first of them."""
         passes = rollout.in_parts(self.passes, self.config.micro_batch_size)
         old, experts, router_logp, ref, teacher, values = passes
-        mask, metrics = rollout.mask, {}
+        mask, metrics = rollout.mask, dict[str, float]()
         if old is not None:
             metrics |= sampler_mismatch(rollout, old, self.config.truncated)
         old = rollout.logp if old is None else old

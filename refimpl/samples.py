@@ -1,14 +1,10 @@
 """Samples of a run's responses, for a person to read."""
 
 import contextlib
-import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Collection, Sequence
 
 from tqdm.auto import tqdm
-
-from refimpl.validation import plain
 
 KEPT = 4
 """Samples per rollout."""
@@ -16,31 +12,16 @@ HEAD, TAIL = 140, 60
 """Printed characters of a long completion; the history holds all of it."""
 
 
-def chosen(
-    step: int,
-    prompts,
-    completions,
-    rewards,
-    group_size: int,
-    extra: Mapping[str, Sequence] = MappingProxyType({}),
-) -> list[dict]:
+def chosen(step: int, prompts, completions, rewards, group_size: int) -> list[dict]:
     """Return the first response to each of the first four prompts, as dictionaries.
 
     The best or worst responses would show extremes instead of typical behaviour. If
-    there are fewer prompts, second responses follow. `extra` are further columns, one
-    value per response, which a reward logs.
+    there are fewer prompts, second responses follow.
     """
     order = sorted(range(len(prompts)), key=lambda i: (i % group_size, i // group_size))
     names = ("step", "prompt", "completion", "reward")
-
-    def more(i: int) -> dict:
-        # Through JSON, because a checkpoint holds plain values only.
-        values = {n: plain(x[i]) for n, x in extra.items() if i < len(x)}
-        return json.loads(json.dumps(values, default=str))
-
     return [
-        more(i)
-        | dict(zip(names, (step, str(prompts[i]), completions[i], float(rewards[i]))))
+        dict(zip(names, (step, str(prompts[i]), completions[i], float(rewards[i]))))
         for i in order[:KEPT]
     ]
 

@@ -8,9 +8,7 @@ carefully but seldom does. RL then has to find the habit that the verifier rewar
 
 import contextlib
 import hashlib
-import inspect
 import json
-import marshal
 import os
 import shutil
 import tempfile
@@ -46,7 +44,11 @@ from refimpl.validation import (
 
 @checked
 class WarmStart:
-    """Settings of the warm start; together they identify the policy."""
+    """Settings of the warm start; together they identify the policy.
+
+    The code of a world of your own is not part of them. Give it a `name`, and another
+    one after a change, or two worlds with equal fields would share a policy.
+    """
 
     preset: Preset = "tiny"
     world: HabitWorld = Arithmetic()
@@ -57,6 +59,7 @@ class WarmStart:
     habit_steps: Count = 100
     habit_learning_rate: Positive = 5e-4
     batch_size: Count = 64
+    name: str = ""
 
 
 @torch.inference_mode(False)  # the caller may have switched gradients off
@@ -145,36 +148,13 @@ RECORD = "start.json"
 def cached(settings: WarmStart) -> Path:
     """Return the policy's folder in the cache."""
     salt = [seeds.salt()] if seeds.salt() else []
-    parts = [RECIPE, torch.__version__, asdict(settings), *salt]
-    parts += own_code(settings.world)
+    world = f"{type(settings.world).__module__}.{type(settings.world).__qualname__}"
+    parts = [RECIPE, torch.__version__, asdict(settings), world, *salt]
     if settings.world.characters != CHARACTERS:  # another vocabulary
         parts.append(settings.world.characters)
     text = json.dumps(parts, sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
     return cache_folder() / f"warm-start-{settings.preset}-{key}"
-
-
-def own_code(world: HabitWorld) -> list[str]:
-    """Return the source of a user's world: names and methods of its own classes.
-
-    Two worlds with the same fields may draw different problems or show different
-    habits, so their code is part of a policy's name. Functions that a method calls are
-    not part of the name: after a change there, pass `fresh=True`.
-    """
-    sources = []
-    for kind in type(world).__mro__:
-        if kind.__module__.split(".")[0] in ("refimpl", "builtins"):
-            continue
-        sources.append(kind.__qualname__)
-        for name, member in sorted(vars(kind).items()):
-            function = inspect.unwrap(getattr(member, "__func__", member))
-            if not inspect.isfunction(function) or name.startswith("__"):
-                continue
-            try:
-                sources.append(inspect.getsource(function))
-            except OSError:  # typed into an interpreter, not a file
-                sources.append(marshal.dumps(function.__code__).hex())
-    return sources
 
 
 def shipped(settings: WarmStart) -> Path | None:
@@ -191,7 +171,8 @@ def shipped(settings: WarmStart) -> Path | None:
     for place in (SHIPPED, IN_A_CLONE):
         for record in sorted(place.glob(f"*/{RECORD}")):
             start = json.loads(record.read_text("utf-8"))
-            if start["settings"] == wanted and start.get("world", "") == name:
+            same = {"name": "", **start["settings"]} == wanted
+            if same and start.get("world", "") == name:
                 return record.parent
     return None
 

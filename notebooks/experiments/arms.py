@@ -14,6 +14,7 @@ from experiments.drift import shared
 from refimpl import corrections, logprobs
 from refimpl.algorithms import Algorithm, from_gate, get
 from refimpl.config import TrainConfig
+from refimpl.loss_terms import LossCorrection, RouterShift
 from refimpl.rollout import Rollout
 from refimpl.validation import UserError, nearest
 
@@ -158,12 +159,14 @@ class Arm:
     """A method, its hyperparameters, and its settings of `TrainConfig`.
 
     `pace`: the arm whose distance per rollout this one follows (`drift.Pace`).
+    `corrections`: objects that `train` is handed.
     """
 
     algorithm: str
     hyperparameters: tuple[tuple[str, float | bool], ...] = ()
     training: tuple[tuple[str, object], ...] = ()
     pace: str = ""
+    corrections: tuple[LossCorrection, ...] = ()
 
     def build(self) -> tuple[Algorithm, dict]:
         """Return the method, and its settings of `TrainConfig`."""
@@ -233,7 +236,7 @@ ARMS = {
         "grpo", training=(("replay", "R3"), ("token_truncate", 2.0))
     ),
     "RSPO": Arm("rspo"),
-    "RSPO, gradient through γ": Arm("rspo", training=(("detach_shift", False),)),
+    "RSPO, gradient through γ": Arm("rspo", corrections=(RouterShift(detach=False),)),
 }
 AT_PACE = {
     arm: f"{arm}, at GRPO's pace"

@@ -17,7 +17,7 @@ from refimpl import corrections, moe, normalisers
 from refimpl.advantages import NAMED, Scored, gae, lam_by_length, whiten
 from refimpl.algorithms import Algorithm, value_loss
 from refimpl.config import TrainConfig
-from refimpl.kl import ESTIMATORS
+from refimpl.kl import k3
 from refimpl.normalisers import NORMALISERS
 from refimpl.options import with_critic
 
@@ -149,12 +149,12 @@ def _policy(
         weighed = weight * corrections.factor(config.corrections, *seen)
     if config.router_shift:
         before, weighed = moe.shifted(
-            old_logp, weighed, mask, given.gamma, config.placement, algorithm.one_ratio
+            old_logp, weighed, mask, given.gamma, one_ratio=algorithm.one_ratio
         )
     loss = algorithm.policy_loss(
         logp, before, advantages, mask, weighed, **config.hyperparameters
     ).loss
     if config.beta and config.kl_in == "loss":
-        kl = ESTIMATORS[config.kl_estimator](logp, another, old_logp)
+        kl = k3(logp, another)
         loss = loss + config.beta * (kl * weight).sum()
     return [loss.detach(), *torch.autograd.grad(loss, logp)]

@@ -167,6 +167,8 @@ class Evidence(Experiment):
 
     def facets(self, job):
         named = {name: x for name, x in job.items() if name != "pace"}
+        if ARMS[job["arm"]].corrections:  # was a setting when the runs got their names
+            named["detach_shift"] = False
         return named | {"begins": begins(job["world"], job["start"])}
 
     def make(self, job):
@@ -177,13 +179,15 @@ class Evidence(Experiment):
         """
         given, pace = self.given(job), job.get("pace")
         given["algorithm"], given["log_probs"] = ARMS[job["arm"]].method()
-        model = given["model"]
+        model, given["corrections"] = given["model"], ARMS[job["arm"]].corrections
 
         def made(config: TrainConfig):
             hooks = [Drift(model), *([Pace(pace)] if pace else [])]
             return trained(**given | {"config": config, "hooks": hooks})
 
         config = self.config(job)
+        if given["corrections"]:  # in place of the method's own
+            config = replace(config, router_shift=False)
         if pace:
             tried = made(replace(config, rollouts=1, eval_problems=1))["drift/step"][0]
             config = replace(config, learning_rate=job["rate"] * pace[0] / tried)

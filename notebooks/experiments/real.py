@@ -64,7 +64,6 @@ GENTLE = TrainConfig(
     eval_every=8,
     eval_problems=24,
     eval_samples=4,
-    samples_every=0,
     dynamic_sampling=False,
     overlong_share=0.0,
 )

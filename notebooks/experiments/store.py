@@ -42,8 +42,6 @@ from refimpl.validation import UserError
 DATA = Path(__file__).parents[2] / "figures" / "data"
 """The folder of the stored results, wherever a command is called from."""
 DEFAULTS = asdict(TrainConfig())
-MEASURING = ("samples_every", "checkpoint_every")
-"""Settings without any influence on the numbers of a run."""
 HEAD = (
     "run behaviour weights spec salt commit refimpl python torch transformers "
     "processor instructions threads date seconds ended old_code"
@@ -65,7 +63,7 @@ def key(spec: Mapping) -> str:
 
 
 def run_spec(spec: Mapping) -> dict:
-    """Return the part of a configuration that names a run: no defaults, no `MEASURING`.
+    """Return the part of a configuration that names a run: no defaults.
 
     So stored runs keep their names if a setting is added whose default changes nothing,
     or if one is removed that was at its default. (A changed default would change their
@@ -78,7 +76,7 @@ def run_spec(spec: Mapping) -> dict:
     return {
         name: value
         for name, value in named.items()
-        if name not in (*MEASURING, "behaviour", "corrections")
+        if name not in ("behaviour", "corrections")
         and (name not in DEFAULTS or value != DEFAULTS[name])
     }
 
@@ -277,8 +275,7 @@ def read(path: str | Path) -> tuple[pandas.DataFrame, pandas.DataFrame]:
     words = dict.fromkeys(("run", "behaviour", "weights", "commit", "old_code"), str)
     whole = pandas.DataFrame(lines, columns=HEAD).to_csv(index=False)
     runs = pandas.read_csv(io.StringIO(whole), dtype=words)
-    usual = {name: x for name, x in DEFAULTS.items() if name not in MEASURING}
-    specs = [usual | json.loads(text) for text in runs.pop("spec")]
+    specs = [DEFAULTS | json.loads(text) for text in runs.pop("spec")]
     now = {first: name for name, first in FIRST_NAMES.items()}
     for one in specs:
         if "changed" in one:

@@ -78,7 +78,6 @@ class RefimplGRPOTrainer(GRPOTrainer):
             normaliser=normaliser,
             replay=replay,
             router_shift=router_shift,
-            placement=placement,
         )
         config, self.hyperparameters = check_fit(settings, method)
         self.algorithm, self.replay = method, replay
