@@ -66,13 +66,11 @@ def train(
     - `algorithm`: a name of `ALGORITHMS`, or an `Algorithm` of your own.
     - `config`: a `TrainConfig`; the defaults suit the tiny model.
     - `model`, `tokenizer`: any causal LM; default: the warm-started tiny model.
-      Weights that need no gradient (frozen layers, a LoRA's base) stay as they are,
-      and the trained model shares their memory.
+      Weights that need no gradient (frozen layers, a LoRA's base) stay shared.
     - `task`: see `refimpl.tasks`; default: the arithmetic world. `reward`: a function
       with TRL's signature in place of the task's own.
     - `log_probs`: f(model, rollout, temperature) → (logp, entropy), in place of
-      `logprobs.log_probs`; `refimpl.pretrained.logprobs.log_probs` takes less memory
-      and reads each prompt once.
+      `logprobs.log_probs`, as `refimpl.pretrained.logprobs.log_probs`.
     - `sampler`: f(policy's sampler) → the one to use instead, such as `Delayed(4)`;
       see `refimpl.samplers`.
     - `corrections`, `loss_terms`: objects in addition to those of `config`,
@@ -170,7 +168,7 @@ def update(run: Run, mini: Batch, meter: Meter) -> None:
     """Make one optimiser step, with the gradient summed over micro-batches."""
     # The weight of each token, once for the whole mini-batch: then the losses of the
     # micro-batches sum to the loss of the mini-batch, wherever it is cut.
-    weight = run.normaliser(mini.mask.to(mini.old_logp), mini.rollout.group)
+    weight = run.normaliser(mini.mask.to(mini.old_logp), group=mini.rollout.group)
     for part, w in run.parts(mini, weight):
         # The policy's only forward pass here: loss, KL and entropy share it.
         reading = run.read(run.model, part.rollout, run.config.replay is not None)

@@ -87,8 +87,7 @@ def check_pair(model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
 
     Also if the tokenizer has no EOS.
     """
-    size = vocabulary(model)
-    if len(tokenizer) > size:
+    if len(tokenizer) > (size := vocabulary(model)):
         raise UserError(
             f"the tokenizer has {len(tokenizer)} tokens, the model only {size}: "
             "load both from the same place, or call model.resize_token_embeddings(...)"

@@ -98,30 +98,21 @@ KNOWN = seq_mean_token_mean, group_token_mean, token_mean, constant, seq_mean_to
 NORMALISERS: dict[str, Callable] = {f.__name__: f for f in KNOWN}
 
 
-def weigher(normaliser: Callable, max_length: float | None = None) -> Callable:
-    """Return f(mask, group) → weight, which calls `normaliser` with what it takes.
+def apply(
+    normaliser: Callable, mask: Mask, group=None, max_length=None
+) -> Float[Tensor, "B T"]:
+    """Call `normaliser` with those arguments that it takes.
 
-    f raises `UserError` if an argument that `normaliser` needs is None.
+    Raises `UserError` if one that it needs is None.
     """
+    known = {"group": group, "max_length": max_length}
     wanted = list(inspect.signature(normaliser).parameters)[1:]
-
-    def weigh(mask: Mask, group: Tensor | None = None) -> Float[Tensor, "B T"]:
-        known = {"group": group, "max_length": max_length}
-        given = {name: known.get(name) for name in wanted}
-        if missing := ", ".join(name for name in wanted if given[name] is None):
-            call = f"{normaliser.__name__}(mask, {', '.join(wanted)})"
-            raise UserError(
-                f"the normaliser {normaliser.__name__} needs {missing}: give "
-                f"weight=normalisers.{call}"
-            )
-        return normaliser(mask, **given)
-
-    return weigh
-
-
-def apply(normaliser: Callable, mask: Mask, group=None, max_length=None) -> Tensor:
-    """Call `normaliser` once, with the arguments that it takes."""
-    return weigher(normaliser, max_length)(mask, group)
+    if missing := [name for name in wanted if known.get(name) is None]:
+        raise UserError(
+            f"the normaliser {normaliser.__name__} needs {', '.join(missing)}: give "
+            f"weight=normalisers.{normaliser.__name__}(mask, {', '.join(wanted)})"
+        )
+    return normaliser(mask, **{name: known[name] for name in wanted})
 
 
 def _float_mask(mask: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ from refimpl.loss_terms import (
 )
 from refimpl.models import Model
 from refimpl.moe import can_be_recorded, is_moe, routers
-from refimpl.normalisers import NORMALISERS, weigher
+from refimpl.normalisers import NORMALISERS, apply
 from refimpl.rehearsal import FEW, check_reader
 from refimpl.responses import DynamicSampling, Responses, Scoring, once
 from refimpl.rewards import check_columns, overlong_punishment, rows_of
@@ -50,7 +50,7 @@ from refimpl.samplers import Delayed, Rounded
 from refimpl.sampling import Sampler, encode
 from refimpl.sft import WarmStart, warm_start
 from refimpl.tasks import Arithmetic, Calculator
-from refimpl.validation import UserError, check_call, guarded, one_line
+from refimpl.validation import UserError, check_call, guarded
 
 
 @guarded
@@ -78,10 +78,16 @@ def prepare(
     # 3. The policy, as a copy: the caller's model keeps its weights.
     policy = starting_policy(model, tokenizer, task, prompts, config)
     # 4. The objects that settings ask for, and those that were handed in.
-    check_objects(config, corrections, loss_terms, sampler)
-    critic, value = critic_for(method, policy.model, config)
-    corrections = [*corrections_for(config), *corrections]
-    loss_terms = [*loss_terms_for(config, policy.records, value), *loss_terms]
+    if teacher is None and config.advantage == "distillation":
+        raise UserError("advantage='distillation' needs train(…, teacher=model)")
+    if handed := [x for x in (*corrections, *loss_terms, sampler) if x is not None]:
+        check_objects(config, corrections, loss_terms, handed)
+    critic, value = critic_for(policy.model, config) if method.critic else (None, None)
+    own_terms = loss_terms_for(config, policy.records, value)
+    needs_reference = config.beta > 0 or any(isinstance(t, KL) for t in loss_terms)
+    # Rows with Â = 0 need a pass if a term acts there. (Load balancing alone is
+    # computed on the rows that get a pass anyway.)
+    acts = bool(loss_terms) or any(not isinstance(t, LoadBalance) for t in own_terms)
     several = DynamicSampling(config.prompts_per_rollout, config.max_sampling_rounds)
     seen = partial(turns.seen, task, policy.tokenizer)
     by_length = partial(lam_by_length, alpha=config.lam_alpha)
@@ -96,8 +102,8 @@ def prepare(
         reward=reward,
         model=policy.model,
         critic=critic,
-        reference=reference_for(policy.model, config, loss_terms),
-        teacher=teacher_for(policy.model, config, teacher),
+        reference=models.frozen_copy(policy.model) if needs_reference else None,
+        teacher=None if teacher is None else teacher_for(policy.model, teacher),
         optimizer=optimizer_for(policy.model, critic, config),
         history=History(method.name, model=policy.model),
         fill_batch=several if config.dynamic_sampling else once,
@@ -109,16 +115,18 @@ def prepare(
         lam=by_length if config.lam_alpha else lambda mask: config.lam,
         advantages=advantages_for(method, config),
         loss_mask=without_truncated if config.overlong_filtering else whole,
-        normaliser=weigher(normaliser_of(config, method), config.longest),
-        corrections=corrections,
-        loss_terms=loss_terms,
+        normaliser=partial(
+            apply, normaliser_of(config, method), max_length=config.longest
+        ),
+        corrections=[*corrections_for(config), *corrections],
+        loss_terms=[*own_terms, *loss_terms],
         value=value,
         records_routing=policy.records,
-        zero_advantage_rows_matter=act_everywhere(method, hyperparameters, loss_terms),
-        handed_in=[*corrections, *loss_terms, sampler],
+        zero_advantage_rows_matter=acts or has_penalty(method),
+        handed_in=handed,
     )
-    run.corrections = [in_run(part, run) for part in corrections]
-    run.loss_terms = [in_run(part, run) for part in loss_terms]
+    run.corrections = [in_run(run, part) for part in run.corrections]
+    run.loss_terms = [in_run(run, part) for part in run.loss_terms]
     if log_probs is not logprobs.log_probs:
         check_reader(run, prompts[:2])
     return run
@@ -135,7 +143,8 @@ def settled(
     Raises `UserError` if they do not fit.
     """
     method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
-    method = with_critic(method, config)
+    if config.advantage == "gae":
+        method = with_critic(method)
     return method, *check_fit(config, method)
 
 
@@ -153,14 +162,6 @@ def tried(
     # Ask for as many as a rollout will: a task may have a fixed set of problems.
     rows = rows_of(task, "sample", config.prompts_per_rollout)
     held_out = rows_of(task, "held_out", min(FEW, config.eval_problems))
-    try:
-        task.habit("")
-        iter(task.habits)
-    except Exception as error:
-        raise UserError(
-            "task.habit must be a function f(completion), and task.habits a list of "
-            f"what it returns: {one_line(error)}"
-        ) from error
     reward = task.reward if reward is None else reward
     check_columns(reward, rows)
     check_columns(task.reward, held_out)
@@ -217,24 +218,22 @@ def starting_policy(
 # 4. The objects that settings ask for
 
 
-def with_critic(method: Algorithm, config: TrainConfig) -> Algorithm:
-    """Give any method a critic and GAE, if the settings ask for it."""
-    if config.advantage != "gae":
-        return method
+def with_critic(method: Algorithm) -> Algorithm:
+    """Give any method a critic and GAE."""
     return replace(method, critic=True, advantages=gae)
 
 
 def check_objects(
-    config: TrainConfig, corrections: Collection, loss_terms: Collection, sampler: Any
+    config: TrainConfig, corrections: Collection, loss_terms: Collection, handed: list
 ) -> None:
-    """Raise `UserError` on an object in the wrong list or one that doubles a setting."""
+    """Raise `UserError` on an object in the wrong list, or that doubles a setting."""
     for part in corrections:
         if isinstance(part, LossTerm):
             raise UserError(f"{type(part).__name__} belongs in loss_terms=[…]")
     for part in loss_terms:
         if isinstance(part, LossCorrection):
             raise UserError(f"{type(part).__name__} belongs in corrections=[…]")
-    for part in (*corrections, *loss_terms, sampler):
+    for part in handed:
         for name, (kind, active) in DOUBLES.items():
             if isinstance(part, kind) and active(config):
                 raise UserError(
@@ -254,7 +253,7 @@ DOUBLES: dict[str, tuple[type, Callable[[TrainConfig], Any]]] = {
 """Settings that an object can replace, and whether they are set."""
 
 
-def in_run(part: Callable, run: Run) -> Callable:
+def in_run(run: Run, part: Callable) -> Callable:
     """Return what the run calls for a term or a correction (see `loss_terms.Part`)."""
     return part.for_run(run) if hasattr(part, "for_run") else part
 
@@ -381,31 +380,15 @@ def without_truncated(rollout: Rollout) -> Tensor:
     return rollout.mask * ~rollout.truncated[:, None]
 
 
-def critic_for(
-    method: Algorithm, model: Model, config: TrainConfig
-) -> tuple[Model | None, Value | None]:
-    """Make the critic and its loss, if the method has one."""
-    if not method.critic:
-        return None, None
+def critic_for(model: Model, config: TrainConfig) -> tuple[Model, Value]:
+    """Make the critic and its loss."""
     critic = models.make_critic(model, config.critic_frozen or ())
     of_critic = partial(logprobs.values, critic, dtype=config.dtype)
     return critic, Value(of_critic, config.value_clip)
 
 
-def reference_for(
-    model: Model, config: TrainConfig, terms: Collection[Callable]
-) -> Model | None:
-    """Copy the policy as π_ref, if a KL needs it."""
-    needed = config.beta > 0 or any(isinstance(term, KL) for term in terms)
-    return models.frozen_copy(model) if needed else None
-
-
-def teacher_for(model: Model, config: TrainConfig, teacher: Model | None):
-    """Copy the teacher to the policy's device. Raises `UserError` if it is missing."""
-    if teacher is None and config.advantage == "distillation":
-        raise UserError("advantage='distillation' needs train(…, teacher=model)")
-    if teacher is None:
-        return None
+def teacher_for(model: Model, teacher: Model) -> Model:
+    """Copy the teacher to the policy's device, with the policy's vocabulary."""
     own, size = models.vocabulary(model), models.vocabulary(teacher)
     if size < own:
         raise UserError(
@@ -418,17 +401,15 @@ def teacher_for(model: Model, config: TrainConfig, teacher: Model | None):
     return teacher
 
 
-def act_everywhere(
-    method: Algorithm, hyperparameters: dict, terms: Collection[Callable]
-) -> bool:
-    """True if rows with Â = 0 need a pass: for the method, a KL or an entropy bonus.
+def has_penalty(method: Algorithm) -> bool:
+    """True if the objective may have a gradient where Â = 0.
 
-    Load balancing alone is computed on the rows that get a pass anyway.
+    A user's may, unless it says no: a pass too many costs time, but a pass too few would
+    lose a part of the loss.
     """
-    acts = any(not isinstance(term, LoadBalance) for term in terms)
-    if method.penalty or method not in ALGORITHMS.values():  # a user's: try it
-        acts = method.acts_without_advantage(**hyperparameters) or acts
-    return acts
+    if method.penalty is not None:
+        return method.penalty
+    return all(method.objective is not known.objective for known in ALGORITHMS.values())
 
 
 # Hooks
@@ -478,16 +459,18 @@ def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict
     config = config.completed(method.training)
     if method.anchor == "sampler":
         config = replace(config, trust_sampler=True)
-    hyperparameters = method.check_hyperparameters(config.hyperparameters)
+    given = config.hyperparameters
+    hyperparameters = method.check_hyperparameters(given) if given else {}
     for names, (acts, without) in NEEDS.items():
         for name in names.split():
             changed = getattr(config, name) != getattr(TrainConfig(), name)
             if changed and not acts(config, method):
                 raise UserError(f"{name} has no effect without {without}; leave it off")
     check_sizes(config, method)
-    # A method may make its ratio optional, by a hyperparameter `correct`.
-    values = {"correct": True, **method.defaults, **hyperparameters}
-    check_ratio(config, method, values["correct"])
+    if config.corrections or config.router_shift or config.advantage == "gdpo":
+        # A method may make its ratio optional, by a hyperparameter `correct`.
+        values = {"correct": True, **method.defaults, **hyperparameters}
+        check_ratio(config, method, values["correct"])
     return config, hyperparameters
 
 

@@ -52,8 +52,6 @@ def score(
             "rewards.conversational wraps a function that reads messages"
         ) from error
     try:
-        if isinstance(paid, dict | set | str):  # which have another order, or keys
-            raise TypeError
         paid = list(paid)
         rewards = [number(value, component) for value in paid]
     except Exception:  # not a list, or not all numbers

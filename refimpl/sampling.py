@@ -133,7 +133,11 @@ def sampled(
     generator = seeds.generator(seed, model.device)
     ends = end_tokens(model, tokenizer)
     answers = Environment(observe, tokenizer, max_turns) if observe else None
-    with without_dropout(model), cast_once(model):
+    casts = torch.is_autocast_enabled(model.device.type)
+    with (
+        without_dropout(model),
+        cast_once(model) if casts else contextlib.nullcontext(),
+    ):
         rollout = sample_ids(model, encoded, ends, sampling, generator, answers)
     # Tensors made in inference mode cannot enter a graph; copies of their rows can.
     return rollout.rows(torch.arange(len(rollout), device=model.device))
@@ -348,33 +352,17 @@ def encode(
     not trained on prompts that begin with two.
 
     Raises `UserError` if the tokenizer has tokens that the model lacks, or if a prompt
-    has no token, has characters unknown to the tokenizer, ends with EOS, or leaves too
-    little room for a response.
+    has no token, has characters unknown to the tokenizer, or leaves too little room for
+    a response.
     """
     check_pair(model, tokenizer)
-    if tokenizer.eos_token.isdigit():
-        raise UserError(
-            f"the tokenizer's eos_token is {tokenizer.eos_token!r}: every answer would "
-            "end at its first such digit; set another eos_token"
-        )
-    if not (prompts := list(prompts)):
-        raise UserError("prompts must hold at least one text, got none")
-    rows, bos = tokenizer(prompts)["input_ids"], tokenizer.bos_token_id
+    rows, bos = tokenizer(list(prompts))["input_ids"], tokenizer.bos_token_id
     if bos is not None and tokenizer("")["input_ids"][:1] == [bos]:
         rows = [row[1:] if row[:2] == [bos, bos] else row for row in rows]
     for prompt, row in zip(prompts, rows, strict=True):
         if not row:
-            raise UserError(
-                f"the tokenizer makes no token of the prompt {prompt!r}: a response "
-                "needs something to follow; give a prompt that is not empty"
-            )
+            raise UserError(f"the tokenizer makes no token of the prompt {prompt!r}")
         refuse_strange(tokenizer, prompt, row, "prompt")
-        end = len(row) > 1 and row[-1] == tokenizer.eos_token_id
-        if end and not prompt.endswith(tokenizer.eos_token):
-            raise UserError(
-                f"the tokenizer ends the prompt {prompt!r} with its eos_token, which "
-                "nothing can follow: load it with add_eos_token=False"
-            )
     limit = getattr(model.config, "max_position_embeddings", None)
     longest = max(map(len, rows))
     if limit is not None and longest + max_new_tokens > limit:

@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -195,20 +195,12 @@ def warm_start(
     Returns it with its tokenizer and the SFT loss (nats) of each step. A policy that
     the package ships is loaded at once; otherwise it comes from the cache, or is
     trained and cached (`tiny` takes half a minute to two minutes on one core). `fresh`
-    trains it in any case. `REFIMPL_OWN_STARTS=1` ignores shipped policies.
-    `REFIMPL_SALT` changes policies that are trained, not those that are shipped. An
-    interrupted run leaves nothing in the cache, and processes that need the same policy
-    wait for the first.
+    trains it in any case, `REFIMPL_OWN_STARTS=1` ignores shipped policies, and
+    `REFIMPL_SALT` changes those that are trained.
 
-    Raises `UserError` if the world is not a dataclass, if the policy is damaged or the
-    installed version of transformers cannot read it, or if the cache cannot be written.
+    Raises `UserError` if the policy is damaged or the installed version of transformers
+    cannot read it, or if the cache cannot be written.
     """
-    if not is_dataclass(settings.world):
-        raise UserError(
-            f"the world {type(settings.world).__name__} must be a dataclass, whose "
-            "fields are part of the policy's name: write @dataclass(frozen=True) above "
-            "its class"
-        )
     device = pick_device(device)
     if not fresh and (there := shipped(settings)):
         model, losses = _read(there)

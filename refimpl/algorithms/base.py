@@ -19,7 +19,14 @@ from torch import Tensor
 
 from refimpl import normalisers
 from refimpl.importance import Mask, largest_deviation, log_ratio
-from refimpl.validation import UserError, checked, checker, guarded, refuse_unknown
+from refimpl.validation import (
+    UserError,
+    checked,
+    checker,
+    guarded,
+    refuse_unknown,
+    shown,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +54,8 @@ class Objective(NamedTuple):
 
     **Contract.** `value` is (B, T), or (B, 1) where a response has one value for all
     its tokens; finite on every response token. A method may have a gradient where Â is
-    0, as DRO's penalty has. For all other methods the trainer skips responses whose Â
-    is 0 throughout (`Algorithm.acts_without_advantage` tests this). The value does not
-    include averaging.
+    0, as DRO's penalty has (`Algorithm.penalty`). For all other methods the trainer
+    skips responses whose Â is 0 throughout. The value does not include averaging.
 
     `low` marks tokens below the lower bound, `high` those above the upper one, where
     the bound changes the gradient. For a one-sided clip ("sign-aware", as TRL and verl
@@ -85,7 +91,9 @@ class Algorithm:
     normaliser: Callable  # the paper's
     critic: bool = False  # advantages need a value function
     one_ratio: bool = False  # a response has one ratio for all its tokens
-    penalty: bool = False  # the objective may have a gradient where Â = 0
+    # The objective may have a gradient where Â = 0. None: no, for a method of this
+    # package; for yours it is assumed, which costs a pass at most
+    penalty: bool | None = None
     # The log-probs that the trainer passes as `old_logp`. "old": those of π_old, or the
     # sampler's in their place if they differ little enough (`Run.old_logp_of`).
     # "sampler": those of the sampler, however far it is from the policy
@@ -171,7 +179,9 @@ class Algorithm:
     ) -> tuple[Float[Tensor, ""], dict[str, Any]]:
         """Compute `policy_loss` without checks, and keep the metrics as tensors."""
         tokens = as_tokens(logp, old_logp, advantages, mask, weight)
-        return weighted(self.objective(tokens, **hyperparameters), tokens)
+        objective = self.objective(tokens, **hyperparameters)
+        check_shape(objective, tokens, self.name)  # another one would broadcast
+        return weighted(objective, tokens)
 
     @cached_property
     def _keywords(self) -> list[Parameter]:
@@ -218,14 +228,8 @@ class Algorithm:
         Raises `UserError` on a wrong shape, a value that is not finite, or no gradient.
         """
         objective = self.objective(tokens, **hyperparameters)
-        (rows, width), who = tokens.mask.shape, f"the objective of {self.name}"
-        shape = getattr(getattr(objective, "value", None), "shape", None)
-        if shape not in ((rows, width), (rows, 1)):
-            got = type(objective).__name__ if shape is None else f"shape {tuple(shape)}"
-            raise UserError(
-                f"{who} must be an Objective(value) of shape (B, T) = {rows, width} or "
-                f"(B, 1) = {rows, 1}, got {got}"
-            )
+        check_shape(objective, tokens, self.name)
+        who = f"the objective of {self.name}"
         bad = ~objective.value.isfinite() & tokens.mask.bool()
         if bad.any():
             row, column = bad.nonzero()[0].tolist()
@@ -241,25 +245,6 @@ class Algorithm:
             )
         return objective
 
-    @torch.inference_mode(False)  # the caller may have switched gradients off
-    def acts_without_advantage(self, **hyperparameters) -> bool:
-        """Test on four tokens if the objective has a gradient where Â = 0.
-
-        Raises `UserError` on an objective that cannot be used, or has no gradient.
-        """
-        logp = torch.tensor([[-1.0, -0.2], [-0.5, -2.0]], requires_grad=True)
-        old_logp = torch.tensor([[-0.7, -0.5], [-0.5, -0.1]])
-        one = torch.ones(2, 2)
-        signs = torch.tensor([[1.0, -1.0], [1.0, -1.0]])
-        tokens = Tokens(logp, old_logp, advantages=signs, mask=one, weight=one)
-        self.checked_objective(tokens, hyperparameters)
-        tokens = replace(tokens, advantages=0 * one)
-        value = self.checked_objective(tokens, hyperparameters).value
-        if not value.requires_grad:
-            return False
-        (slope,) = torch.autograd.grad(value.sum(), logp, materialize_grads=True)
-        return bool(slope.any())
-
 
 def as_tokens(logp, old_logp, advantages, mask, weight) -> Tokens:
     """Convert all arguments to (B, T) floats that are 0 outside the mask."""
@@ -273,6 +258,17 @@ def as_tokens(logp, old_logp, advantages, mask, weight) -> Tokens:
         torch.where(response, x.to(dtype), 0.0) for x in (logp, *constant)
     )
     return Tokens(logp, old_logp, advantages, mask.to(dtype), weight)
+
+
+def check_shape(objective: Objective, tokens: Tokens, name: str) -> None:
+    """Raise `UserError` unless the value is (B, T) or (B, 1)."""
+    rows, width = tokens.mask.shape
+    value = getattr(objective, "value", None)
+    if getattr(value, "shape", None) not in ((rows, width), (rows, 1)):
+        raise UserError(
+            f"the objective of {name} must be an Objective(value) of shape (B, T) = "
+            f"{rows, width} or (B, 1) = {rows, 1}, got {shown(value)}"
+        )
 
 
 def weighted(

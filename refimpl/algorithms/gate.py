@@ -71,5 +71,6 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
         title=name,
         paper="yours",
         changed="your own gate",
+        penalty=False,  # the gate multiplies Â
         objective=objective,
     )
