@@ -404,8 +404,8 @@ def teacher_for(model: Model, teacher: Model) -> Model:
 def has_penalty(method: Algorithm) -> bool:
     """True if the objective may have a gradient where Â = 0.
 
-    A user's may, unless it says no: a pass too many costs time, but a pass too few would
-    lose a part of the loss.
+    A user's may, unless it says no: a pass too many costs time, but a pass too few
+    would lose a part of the loss.
     """
     if method.penalty is not None:
         return method.penalty
