@@ -20,6 +20,7 @@ ends the run. `Checkpoint` loads a saved state there, and `Bar` closes its line.
 import contextlib
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 from tqdm.auto import tqdm
 
@@ -66,7 +67,8 @@ class Samples:
     """
 
     def __init__(self, shown: bool = False):
-        self.shown, self.seen = shown, None
+        self.shown = shown
+        self.seen: Any = None  # responses that have been kept
 
     @contextlib.contextmanager
     def around(self, run: Run) -> Iterator[None]:

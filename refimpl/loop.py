@@ -175,8 +175,9 @@ def update(run: Run, mini: Batch, meter: Meter) -> None:
         reading = run.read(run.model, part.rollout, run.config.replay is not None)
         # Corrections (for a sampler that differs from π_old, for routers that moved)
         # change the arguments of the loss. The loss itself stays the paper's.
-        inputs = (reading.logp, part.old_logp, part.advantages, part.mask, w)
-        inputs = LossInputs(*inputs, metrics={})
+        inputs = LossInputs(
+            reading.logp, part.old_logp, part.advantages, part.mask, w, metrics={}
+        )
         for correct in run.corrections:
             inputs = correct(part, reading, inputs)
         # − Σ weight · objective; its metrics are means, of which this is a part.

@@ -47,9 +47,15 @@ class Frozen:
 
     def batch(self, mask: Tensor, advantages: Tensor, targets: Tensor | None) -> Batch:
         """Make the batch of the K updates; `mask` is 1 on tokens that have a loss."""
-        known = {"ref_logp": self.ref_logp, "old_values": self.values}
-        known |= {"targets": targets}
-        return Batch(self.rollout, mask, self.old_logp, advantages, **known)
+        return Batch(
+            self.rollout,
+            mask,
+            self.old_logp,
+            advantages,
+            ref_logp=self.ref_logp,
+            old_values=self.values,
+            targets=targets,
+        )
 
 
 @dataclass
@@ -155,7 +161,8 @@ class Run:
 
         None where not needed: the sampler's log-probs may stand for log π_old.
         """
-        old, visits = None, (None, None)
+        old: Any = None
+        visits: Any = (None, None)
         if self.old_logp_of == "policy":
             # R3 replays the sampler's experts here. R2 lets the routers choose, and
             # replays their choice in the updates.
@@ -164,14 +171,14 @@ class Run:
                 visits = old.routers.routing.visits(len(rollout))
         models = self.reference, self.teacher
         others = [model and self.read(model, rollout).logp for model in models]
-        value = self.value and self.value.values(rollout)
-        return old and old.logp, *visits, *others, value
+        values = None if self.value is None else self.value.values(rollout)
+        return old and old.logp, *visits, *others, values
 
     def frozen(self, rollout: Rollout) -> Frozen:
         """Compute what stays fixed during the updates: before the first of them."""
         passes = rollout.in_parts(self.passes, self.config.micro_batch_size)
         old, experts, router_logp, ref, teacher, values = passes
-        mask, metrics = rollout.mask, {}
+        mask, metrics = rollout.mask, dict[str, float]()
         if old is not None:
             metrics |= sampler_mismatch(rollout, old, self.config.truncated)
         old = rollout.logp if old is None else old
