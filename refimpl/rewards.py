@@ -182,16 +182,13 @@ def check_rows(reward: Callable, rows: list[dict], offered: Collection[str]) -> 
     """Check that a reward and each of its components accept rows, before a run starts.
 
     Raises `UserError` if one cannot be called with the columns of the rows, and with
-    those of the arguments `offered` that it takes. Calls their `check_rows(rows)`, if
-    they have one, as `refimpl.pretrained.answers.math_correct` does.
+    those of the arguments `offered` that it takes.
     """
     for part in (reward, *getattr(reward, "components", {}).values()):
         given = {"prompts": [], "completions": []} | columns(rows)
         given |= dict.fromkeys(name for name in offered if takes(part, name))
         what = f"the reward function {name_of(part)}"
         check_call(f"{what} (take **columns for the rest)", part, **given)
-        if hasattr(part, "check_rows"):
-            part.check_rows(rows)
 
 
 def check_share(rewards: list[float]) -> None:
