@@ -37,11 +37,11 @@ def extracted(completion: str, answer: Any, how: Extract = "whole") -> str:
     - tag: the content of the last `<answer>…</answer>`, for prompts that ask for one.
       The opening tag may be missing, because some prompts end with it.
     - last: the end of the completion, or of its last tag or `\boxed{…}`, in the form of
-      the reference. If the reference is a number, the last number, without commas; if
-      a word, the last word; if it has several lines, as many lines; if it is None, the
-      last line; else the text after the last `is`, `:` or `=` in the last line, of
-      which the reference has none. The fences of code blocks are left out, and so is
-      the punctuation around words, except signs at the reference's own ends.
+      the reference. For a number this is the last number, without commas; for a word,
+      the last word; for several lines, as many lines; for None, the last line. For
+      anything else it is the text after the last `is`, `:` or `=` in the last line,
+      unless the reference contains that as well. The fences of code blocks are left
+      out, and so is punctuation at the ends that the reference does not have there.
 
     White space around the answer is removed, and so is a box around all of it. The
     result is an empty string if there is no such part.

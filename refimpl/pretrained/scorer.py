@@ -110,7 +110,7 @@ def _reasoning_gym() -> Callable:
 def _math_verify() -> Callable:
     from math_verify import parse, verify
 
-    # math-verify's own time limits are signals, which C code ignores.
+    # Its own time limits are signals, which C code ignores; ours ends the process.
     read = functools.partial(parse, parsing_timeout=None)
     read_reference = functools.lru_cache(read)  # each is compared several times
 
