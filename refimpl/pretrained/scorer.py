@@ -108,75 +108,21 @@ def _reasoning_gym() -> Callable:
 
 
 def _math_verify() -> Callable:
-    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+    from math_verify import parse, verify
 
-    latex = LatexExtractionConfig(boxed_match_priority=0)
-
-    def read(text: str) -> list:
-        # No number is picked out of a formula that cannot be read as a whole.
-        # math-verify's time limits are signals, which C code ignores; ours ends the
-        # process.
-        if text.count("$") == 2 and text[0] == text[-1] == "$":
-            return parse(
-                text, [latex], extraction_mode="first_match", parsing_timeout=None
-            )
-        return parse(text, [latex, ExprExtractionConfig()], parsing_timeout=None)
-
-    read_gold = functools.lru_cache(read)  # each reference is compared several times
+    # Its own time limits are signals, which C code ignores; ours ends the process.
+    read = functools.partial(parse, parsing_timeout=None)
+    read_reference = functools.lru_cache(read)  # each is compared several times
 
     def correct(answer: str, reference: str) -> float:
-        gold, given = read_gold(reference), read(answer)
-        if not gold or not given or isinstance(gold[0], str) or _curve(gold, given):
-            return 0.0
-        right = verify(gold, given, timeout_seconds=None)
-        return float(right and not _differ(gold, given))
+        return verify(read_reference(reference), read(answer), timeout_seconds=None)
 
     for text in ("1/2", r"$\int_0^1 e^{-x} dx$", r"$\sum_{n=1}^\infty 1/n^4$"):
         correct(text, "$x^2+2x+1$")  # triggers late imports while the guard is off
     return lambda name, settings: correct
 
 
-def _curve(gold: list, given: list) -> bool:
-    """True for an equation in unknowns, which does not state a value.
-
-    In `left = value`, left is a number, or the name of a quantity: AB, f(3), a + b.
-    """
-    from sympy import Basic, Eq, Number, Pow, Symbol, exp
-    from sympy.core.function import AppliedUndef
-    from sympy.core.relational import Relational
-
-    if not isinstance(given[0], Basic) or getattr(gold[0], "atoms", set)(Relational):
-        return False
-    for equation in given[0].atoms(Eq):
-        left = equation.lhs.subs({f: Symbol("f") for f in equation.atoms(AppliedUndef)})
-        names = left.free_symbols
-        if names and left.atoms(exp, Pow, Number) - {-1, *(1 / name for name in names)}:
-            return True
-    return False
-
-
-def _differ(gold: list, given: list) -> bool:
-    """True if two numbers differ although math-verify takes them to be equal.
-
-    It does so for small numbers that are close, and for equal digits in two bases.
-    """
-    from sympy import UnevaluatedExpr
-
-    bases = [re.findall(r"\d_\{?(\d+)\}?$", str(read[-1])) for read in (gold, given)]
-    if bases[0] != bases[1]:
-        return True
-    try:
-        left, right = (complex(reading[0].doit().evalf()) for reading in (gold, given))
-    except Exception:  # not numbers
-        return False
-    percent = gold[0].has(UnevaluatedExpr) or given[0].has(UnevaluatedExpr)
-    return not percent and abs(left - right) > 1e-4 * max(abs(left), abs(right))
-
-
-PACKAGES: dict[str, Callable[[], Callable]] = {
-    "reasoning_gym": _reasoning_gym,
-    "math_verify": _math_verify,
-}
+PACKAGES = {"reasoning_gym": _reasoning_gym, "math_verify": _math_verify}
 
 if __name__ == "__main__":
     serve()
