@@ -84,15 +84,16 @@ def train(
       CPU bit for bit; `overwrite` starts again.
 
     **A run that ends early** returns its history so far, with the reason in
-    `History.ended` and in a warning: after Ctrl-C, SIGTERM or SIGHUP (which finish the
-    rollout, save and stop; a second Ctrl-C stops at once), when dynamic sampling finds
-    no group with differing rewards, when a gradient or a weight is no longer finite,
-    when a reward, a scorer or a task fails, or when a checkpoint cannot be written.
+    `History.ended` and in a warning: after SIGTERM or SIGHUP (which finish the rollout,
+    save and stop), when dynamic sampling finds no group with differing rewards, when a
+    gradient or a weight is no longer finite, when a reward, a scorer or a task fails,
+    or when a checkpoint cannot be written.
 
     Raises `UserError` on bad input before any work; the reason, if a run ends before
-    its first rollout is complete; `StalenessError` if the largest |ratio − 1| stays at
-    rounding noise although K > 1. Every error after the first rollout carries the
-    run's `history`.
+    its first rollout is complete; `KeyboardInterrupt` after Ctrl-C, which finishes the
+    rollout and saves (a second one stops at once); `StalenessError` if the largest
+    |ratio − 1| stays at rounding noise although K > 1. Every error after the first
+    rollout carries the run's `history`.
     """
     hooks = handed_in(hooks, checkpoint_dir, resume, overwrite)
     run = prepare(

@@ -18,7 +18,12 @@ from refimpl.validation import UserError
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ended the run; the status of a command is 128 + `number`."""
+    """A signal ended the run; the status of a command is 128 + `number`.
+
+    After Ctrl-C it carries the `history` so far.
+    """
+
+    history: Any = None
 
     def __init__(self, reason: str, number: int = signal.SIGINT):
         super().__init__(reason)
@@ -26,9 +31,9 @@ class Interrupted(KeyboardInterrupt):
 
 
 ENDS_A_RUN = (KeyboardInterrupt, FloatingPointError, CheckpointError, UserError)
-"""Errors after which `train` returns the history. A `UserError` comes from a reward, a
-scorer or a task that fails in a later rollout, or from dynamic sampling that finds no
-group."""
+"""Errors after which `train` returns the history, unless the user pressed Ctrl-C. A
+`UserError` comes from a reward, a scorer or a task that fails in a later rollout, or
+from dynamic sampling that finds no group."""
 
 
 @contextlib.contextmanager
@@ -48,8 +53,9 @@ def ending_early(run: Run) -> Iterator[None]:
     """Keep all complete rollouts if a run ends early.
 
     Errors of `ENDS_A_RUN` are stored in `History.ended`, and a warning says them. Any
-    other error is raised and carries the run's `history`. Before the first rollout is
-    complete, every error is raised unchanged.
+    other error, and Ctrl-C, is raised and carries the run's `history`: a loop over
+    seeds must not go on with the next one. Before the first rollout is complete, every
+    error is raised unchanged.
     """
 
     def request(number: int, _) -> None:
@@ -70,7 +76,10 @@ def ending_early(run: Run) -> Iterator[None]:
             if not isinstance(error, ENDS_A_RUN):
                 error.history = run.history  # type: ignore[attr-defined]
                 raise
-            run.history.ended = with_progress(run, error)
+            run.history.ended = ended = with_progress(run, error)
+            if isinstance(ended, Interrupted) and ended.number == signal.SIGINT:
+                ended.history = run.history
+                raise ended from None
             # Up to the caller of `train`, past two context managers and two decorators.
             warnings.warn(str(run.history.ended), stacklevel=9)
 
@@ -82,7 +91,9 @@ def with_progress(run: Run, error: BaseException) -> BaseException:
     if isinstance(error, KeyboardInterrupt):
         number = run.stop_signal or signal.SIGINT
         kind = partial(Interrupted, number=number)
-        why = "interrupted" if number == signal.SIGINT else signal.Signals(number).name
+        why = signal.Signals(number).name
+        if number == signal.SIGINT:
+            why = "interrupted (sys.last_value.history has the history so far)"
     done = f"stopped after {len(run.history)} of {run.config.rollouts} rollouts"
     notes = getattr(error, "__notes__", [])  # of a checkpoint that could not be written
     ended = kind("; ".join([f"{done}: {why}", *notes]))

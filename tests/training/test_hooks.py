@@ -71,8 +71,7 @@ def test_hooks_see_the_row_and_the_batch_before_bar_and_checkpoint_do(
 
     monkeypatch.setattr(hooks, "tqdm", bar := Mock())
     settings = {"checkpoint_every": 1, "checkpoint_dir": tmp_path, "eval_every": 2}
-    with pytest.warns(UserWarning, match="stopped after 2 of 3 rollouts: interrupted"):
-        history = small_run(hooks=[first, second], progress=True, **settings)
+    history = interrupted(hooks=[first, second], progress=True, rollouts=3, **settings)
     assert seen == [(0, 0.0, 1, True), (1, 1.0, 2, False)]
     assert call(total=3, initial=0, desc="grpo") in bar.mock_calls
     shown = [said.kwargs["reward"] for said in bar().set_postfix.call_args_list]
@@ -102,6 +101,17 @@ def ended(algorithm="grpo", **arguments) -> History:
     return history
 
 
+def interrupted(**arguments) -> History:
+    """The history that an interrupt carries, so that no loop goes on after Ctrl-C."""
+    arguments.setdefault("rollouts", 4)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        small_run(**arguments)
+    said = f"stopped after 2 of {arguments['rollouts']} rollouts: interrupted (sys.last_"
+    assert str(caught.value).startswith(said)
+    assert caught.value.history.ended is caught.value
+    return caught.value.history
+
+
 def whole(history, rollouts, **settings) -> bool:
     """As a run that was to be this long, accuracy apart."""
     other = small_run(rollouts=rollouts, **settings)
@@ -110,12 +120,10 @@ def whole(history, rollouts, **settings) -> bool:
     return history == other and same_weights(history.model, other.model)
 
 
-def test_ctrl_c_finishes_the_rollout_and_hands_it_back():
+def test_ctrl_c_finishes_the_rollout_and_is_raised_with_the_history():
     """Evaluated as it was sampled."""
     reward, cold = Interrupting(when=2), {"temperature": 0.5}
-    history = ended(reward=reward, eval_problems=64, **cold)
-    assert isinstance(history.ended, KeyboardInterrupt)
-    assert str(history.ended) == "stopped after 2 of 4 rollouts: interrupted"
+    history = interrupted(reward=reward, eval_problems=64, **cold)
     assert reward.calls == 2
     given = {"problems": 64, "max_new_tokens": 24, **cold}
     assert history["accuracy"][-1] == evaluate(history.model, TOKENIZER, **given)
@@ -127,8 +135,8 @@ def test_a_second_ctrl_c_during_the_last_save_keeps_the_history(tmp_path, monkey
         os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(torch, "save", impatient)
-    history = ended(reward=Interrupting(when=2), checkpoint_dir=tmp_path)
-    assert isinstance(history.ended, KeyboardInterrupt) and len(history) == 2
+    history = interrupted(reward=Interrupting(when=2), checkpoint_dir=tmp_path)
+    assert len(history) == 2
     assert not (tmp_path / checkpoint.NAME).exists()
 
 

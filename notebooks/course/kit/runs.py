@@ -2,14 +2,24 @@
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tqdm.auto import tqdm
 
 
-def watched(runs: Iterable, what: str = "runs") -> Iterable:
-    """Yield `runs` one by one under a progress bar that disappears at the end."""
-    return tqdm([*runs], desc=what, leave=False)
+def watched(runs: Iterable, what: str = "runs") -> Iterator:
+    """Yield `runs` one by one under a progress bar that disappears at the end.
+
+    If the loop is interrupted, it says after how many.
+    """
+    done, every = 0, [*runs]
+    try:
+        for run in tqdm(every, desc=what, leave=False):
+            yield run
+            done += 1
+    except GeneratorExit:
+        print(f"stopped by you after {done} of {len(every)} {what}")
+        raise
 
 
 def of_runs(values: Iterable[float], digits: int = 2) -> str:
