@@ -89,7 +89,8 @@ class RefimplGRPOTrainer(GRPOTrainer):
         )
         config, self.hyperparameters = check_fit(settings, method)
         self.algorithm, self.replay = method, replay
-        self.normaliser = normalisers.NORMALISERS.get(normaliser, method.normaliser)
+        named = normalisers.NORMALISERS
+        self.normaliser: Any = named.get(normaliser, method.normaliser)
         as_trl_does = method.advantages in (group_relative, group_centred)
         if advantages is None and not (as_trl_does or method.critic):
             advantages = method.advantages

@@ -104,9 +104,11 @@ class ReasoningGym:
 
     def __repr__(self) -> str:
         """Show every setting that was given; the same task gives the same text."""
-        given = {"extract": self.extract, "partial_credit": self.partial_credit}
-        given |= {"scorer": identity(self.scorer)} if self.scorer else {}
-        settings = [f"{k}={x!r}" for k, x in sorted((given | self.difficulty).items())]
+        given = self.difficulty | {"extract": self.extract}
+        given["partial_credit"] = self.partial_credit
+        if self.scorer is not None:
+            given["scorer"] = identity(self.scorer)
+        settings = [f"{name}={x!r}" for name, x in sorted(given.items())]
         return f"ReasoningGym({', '.join([repr(self.name), *settings])})"
 
     def __hash__(self) -> int:
