@@ -47,9 +47,8 @@ WHY = dict.fromkeys(
     "rewards one text for nearly all problems, and a policy would find it",
 )
 WHY["gsm_symbolic"] = "reads digits alone, so that it rewards -7 for 7"
+WHY["composite"] = "calls those of other datasets"
 """The reason why the scorer of a dataset is refused."""
-FORWARDS = frozenset({"composite"})
-"""Datasets that combine others, and would call the scorers of those."""
 CHUNK = 256
 """Problems are made in datasets of this size, each with a seed of its own."""
 
@@ -58,7 +57,7 @@ CHUNK = 256
 class ReasoningGym:
     """The dataset `name` of reasoning-gym as a task.
 
-    - `difficulty`: settings of the dataset, given by name; `settings(name)` lists them.
+    - `difficulty`: settings of the dataset by name, as its class of settings has them.
     - `extract`: the part of a completion that is its answer, see `answers.extracted`.
     - `partial_credit`: the reward is the scorer's own number in [0, 1], which is often
       a little above 0 for an answer that is nearly right; False: 1.0 for full marks
@@ -207,7 +206,7 @@ def _dataset(name: str) -> tuple[type, type]:
     needed("reasoning_gym")  # whose import fills the table
     from reasoning_gym.factory import DATASETS
 
-    if name not in DATASETS or name in FORWARDS:
+    if name not in DATASETS:
         raise UserError(
             f"reasoning-gym has no dataset {name!r}{nearest(name, DATASETS)}"
         )
