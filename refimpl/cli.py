@@ -36,7 +36,7 @@ from refimpl.pretrained.loading import load
 from refimpl.pretrained.logprobs import log_probs, recomputed
 from refimpl.responses import DynamicSamplingError
 from refimpl.session import Interrupted, signals_to
-from refimpl.tasks import Arithmetic, Sorting, rare_careful
+from refimpl.tasks import Arithmetic, rare_careful
 from refimpl.validation import (
     UserError,
     annotations,
@@ -90,7 +90,7 @@ def train(
         model: a folder, a name on the Hugging Face hub, or a model that `fetch`
             downloads, instead of a preset.
         preset: size of the package's own policy; tiny unless given.
-        task: arithmetic, rare-careful, sorting, or a dataset of reasoning-gym, such as
+        task: arithmetic, rare-careful, or a dataset of reasoning-gym, such as
             reasoning-gym:chain_sum.
         task_set: settings of the task as NAME=VALUE, such as max_terms=2.
         system: a system message to replace the chat template's own.
@@ -459,8 +459,10 @@ def world_of(name: str, pairs: Iterable[str] = ()) -> Any:
     if name.startswith(GYM):
         texts = split_pairs("--task-set", pairs)
         return gym.from_texts(name.removeprefix(GYM), texts)
-    worlds: dict[str, Callable] = {"arithmetic": Arithmetic, "sorting": Sorting}
-    worlds["rare-careful"] = rare_careful
+    worlds: dict[str, Callable] = {
+        "arithmetic": Arithmetic,
+        "rare-careful": rare_careful,
+    }
     if name not in worlds:
         known = [*worlds, f"{GYM}NAME"]
         raise UserError(

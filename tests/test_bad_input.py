@@ -46,12 +46,7 @@ from refimpl.options import check_fit
 from refimpl.pretrained.loading import load
 from refimpl.pretrained.rewards import Sum
 from refimpl.rewards import overlong_punishment, score
-from refimpl.tasks import (
-    Arithmetic,
-    Calculator,
-    Sorting,
-    make_tokenizer,
-)
+from refimpl.tasks import Arithmetic, Calculator, make_tokenizer
 from refimpl.validation import annotations
 from tests.worlds import PROMPTS, SMALL, TOKENIZER, fixed_noise, random_model
 
@@ -85,7 +80,6 @@ NUMBERS = {
     (1, 0.5): "dual_clip",
     (0.5,): "max_ratio",
     (1, 10): "min_terms max_terms",
-    (1, 9): "min_items max_items",
 }
 OUT_OF_RANGE = {name: bad for bad, names in NUMBERS.items() for name in names.split()}
 
@@ -144,12 +138,10 @@ DOORS: dict[str, tuple[Callable, dict[str, Any]]] = {
     "held_out": (Arithmetic().held_out, WORLD),
     "demonstrations": (Arithmetic().demonstrations, {**WORLD, "mix": (0.3, 0.4, 0.3)}),
     "correctness": (Arithmetic.reward, {**ANSWERS, "answer": [3]}),
-    "sortedness": (Sorting.reward, {**ANSWERS, "answer": ["3"]}),
     "load": (load, {}),
     "TrainConfig": (TrainConfig, {}),
     "WarmStart": (WarmStart, {}),
     "Arithmetic": (Arithmetic, {}),
-    "Sorting": (Sorting, {}),
 }
 
 
@@ -243,7 +235,6 @@ def test_settings_that_do_not_go_together():
     for names, given in UNKNOWN.items():
         refused(names, configured, **given)
     refused("min_terms max_terms", Arithmetic, min_terms=4, max_terms=3)
-    refused("min_items max_items", Sorting, min_items=5, max_items=4)
     for mix in ((0.5, 0.5), (0.9, 0.9, 0.9)):
         refused("habit_mix", Arithmetic, habit_mix=mix)
 

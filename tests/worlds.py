@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
@@ -272,6 +273,12 @@ def same_weights(one: PreTrainedModel, other: PreTrainedModel) -> bool:
     first, second = one.state_dict(), other.state_dict()
     same = (torch.equal(x, second[name]) for name, x in first.items())
     return first.keys() == second.keys() and all(same)
+
+
+def renamed(file: Path) -> None:
+    """Give all weights in a file other names, as another library would."""
+    other = {f"net.{name}": x for name, x in load_file(file).items()}
+    save_file(other, file, {"format": "pt"})
 
 
 def largest_difference(one: PreTrainedModel, other: PreTrainedModel) -> float:
