@@ -1,5 +1,6 @@
 """What happens after a rollout, and how a run ends: as planned, early, or refused."""
 
+import errno
 import os
 import signal
 import threading
@@ -73,7 +74,7 @@ def test_hooks_see_the_row_and_the_batch_before_bar_and_checkpoint_do(
     settings = {"checkpoint_every": 1, "checkpoint_dir": tmp_path, "eval_every": 2}
     history = interrupted(hooks=[first, second], progress=True, rollouts=3, **settings)
     assert seen == [(0, 0.0, 1, True), (1, 1.0, 2, False)]
-    assert call(total=3, initial=0, desc="grpo") in bar.mock_calls
+    assert call(total=3, initial=0, desc="grpo", leave=False) in bar.mock_calls
     shown = [said.kwargs["reward"] for said in bar().set_postfix.call_args_list]
     assert shown == ["100.00", "101.00"] and bar().close.called
     assert [row["mine"] for row in saved(tmp_path)] == history["mine"] == [2.0, 2.0]
@@ -151,11 +152,13 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch)
     assert len(saved(tmp_path)) == 1
     assert {path.name for path in tmp_path.iterdir()} == {checkpoint.NAME, ".lock"}
 
-    def full(*_):  # as torch says it
-        raise RuntimeError("[enforce fail at inline_container.cc:672] . wrote 3 of 64")
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(torch, "save", full)
-    assert isinstance(ended(**settings, overwrite=True).ended, CheckpointError)
+    monkeypatch.setattr(os, "fsync", full)
+    history = ended(**settings, overwrite=True)
+    assert isinstance(history.ended, CheckpointError)
+    assert os.strerror(errno.ENOSPC) in str(history.ended)
 
 
 def judged(away: list):
