@@ -90,6 +90,11 @@ def of_length(prompts, completions, **_):
     return [len(c) % 7 if p.count("+") % 2 == 0 else 1.0 for p, c in pairs]
 
 
+def half_the_groups(prompts, completions, **_):
+    """All alike in the second half of a round."""
+    return [x if n < 8 else 1.0 for n, x in enumerate(of_text(prompts, completions))]
+
+
 def of_text(prompts, completions, **_):
     return [zlib.crc32(c.encode()) % 97 / 97 for c in completions]
 
@@ -105,13 +110,14 @@ def test_gdpo_is_told_the_components_and_their_weights():
     batch, row = collect(prepared(reward=same, advantage="gdpo"), 0)
     assert row["reward_std"] == 0 and row["frac_reward_zero_std"] < 1
     # What weighs nothing keeps no group alive: half of them have Â = 0
-    watched = Sum({"length": of_length, "watched": of_text}, weights=(1.0, 0.0))
+    watched = Sum({"some": half_the_groups, "watched": of_text}, weights=(1.0, 0.0))
     batch, row = collect(prepared(reward=watched, advantage="gdpo"), 0)
     idle = (batch.advantages == 0).all(-1).view(4, 4).all(-1)
     assert row["frac_reward_zero_std"] == idle.float().mean() == 0.5
     kept = {"advantage": "gdpo", "dynamic_sampling": True}
     batch, row = collect(prepared(reward=watched, **kept), 0)
-    assert row["sampling/rounds"] > 1 and batch.advantages.any(-1).all()
+    assert row["sampling/rounds"] == 2 and batch.advantages.any()
+    assert (batch.advantages != 0).any(-1).view(4, 4).any(-1).all()
     total = Sum({"length": of_length, "text": of_text}, weights=(1.0, 0.5))
     run = prepared(reward=total, advantage="gdpo", dynamic_sampling=True)
     rollout = (batch := collect(run, 0)[0]).rollout
