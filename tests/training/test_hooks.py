@@ -106,7 +106,9 @@ def interrupted(**arguments) -> History:
     arguments.setdefault("rollouts", 4)
     with pytest.raises(KeyboardInterrupt) as caught:
         small_run(**arguments)
-    said = f"stopped after 2 of {arguments['rollouts']} rollouts: interrupted (sys.last_"
+    said = (
+        f"stopped after 2 of {arguments['rollouts']} rollouts: interrupted (sys.last_"
+    )
     assert str(caught.value).startswith(said)
     assert caught.value.history.ended is caught.value
     return caught.value.history
