@@ -111,15 +111,14 @@ def train(
     )
     # What happens after every rollout: evaluation, your hooks, a checkpoint, a bar.
     after = hooks_for(hooks, progress)
-    with session(run, after):  # ends with what is complete, whatever happens
-        for step in range(len(run.history), run.config.rollouts):
+    with session(run, after):  # whatever happens, complete rollouts are kept
+        for step in range(len(run.history), run.config.rollouts):  # resumed, or from 0
             began = time.perf_counter()
-            run.batch, row = collect(run, step)  # 1. to 3.
-            row = joined(row, updates(run, run.batch, step))  # 4.
-            run.history.add(step, row, time.perf_counter() - began)
+            run.batch, metrics = collect(run, step)  # 1. to 3.
+            metrics = joined(metrics, updates(run, run.batch, step))  # 4.
+            run.history.add(step, metrics, time.perf_counter() - began)
             for hook in after:
-                with torch.enable_grad():  # a hook may switch gradients off
-                    hook(run, step)
+                hook(run, step)
     return run.history
 
 
@@ -136,61 +135,65 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
         # 2. Rewards: the run's to train on, the task's own to know who is right.
         return run.score(problems, rollout)
 
-    # One round, or with dynamic sampling as many as it takes to fill `rows`.
+    # One round, or with dynamic sampling as many as it takes.
     run.drawn = drawn = run.fill_batch(draw)
-    rollout = drawn.rollout.rows(drawn.rows)
+    rollout = drawn.rollout.rows(drawn.rows)  # those that are trained on
     # What stays fixed during the updates: log π_old, log π_ref, a critic's values.
-    frozen = run.frozen(rollout)
+    fixed = run.fixed(rollout)
     # 3. Advantages, per token, with the targets of a critic.
-    estimate, targets, explained = run.advantages(run.scored(drawn, frozen))
-    batch = frozen.batch(run.loss_mask(rollout), estimate, targets)
-    rounds = {"sampling/rounds": float(drawn.rounds)}
-    return batch, joined(rounds, frozen.metrics, explained, describe(drawn, run.task))
+    advantages, targets, of_critic = run.advantages(run.scored_tokens(drawn, fixed))
+    mask = run.loss_mask(rollout)  # 1 on tokens with a loss: all, unless filtered out
+    others: dict = {"ref_logp": fixed.ref_logp, "old_values": fixed.values}
+    others |= {"targets": targets}
+    batch = Batch(fixed.rollout, mask, fixed.old_logp, advantages, **others)
+    return batch, joined(fixed.metrics, of_critic, describe(drawn, run.task))
 
 
 def updates(run: Run, batch: Batch, step: int) -> dict[str, float]:
     """Make K optimiser steps over shuffled mini-batches of whole groups.
 
-    Gives the sampler the new weights, and returns the metrics of the K steps.
+    Returns their metrics: means such as `loss` and `grad_norm`, the largest
+    |ratio − 1|, and quantiles of the log-ratio.
     """
-    config, meter, run.begun = run.config, Meter(), step + 1
+    run.begun = step + 1  # a rollout that is cut short here is not saved
+    config, meter = run.config, Meter()
     # 4. K = minibatches × epochs updates.
     shuffle = seeds.generator(run.seed(step, "shuffle"))
     for mini in batch.minibatches(config.minibatches, config.epochs, shuffle):
         update(run, mini, meter)
-        for _ in range(1, config.critic_updates or 1):
+        for _ in range(1, config.critic_updates or 1):  # a critic may take more
             critic_update(run, mini)
     check_finite(run.model)  # the last step has no next gradient that would show it
-    run.sampler.sync()
+    run.sampler.sync()  # a sampler with weights of its own takes the new ones
     return meter.read()
 
 
 def update(run: Run, mini: Batch, meter: Meter) -> None:
     """Make one optimiser step, with the gradient summed over micro-batches."""
-    # The weight of each token, once for the whole mini-batch: then the losses of the
-    # micro-batches sum to the loss of the mini-batch, wherever it is cut.
+    # How tokens are averaged: a weight for each, once for the whole mini-batch. So the
+    # losses of the micro-batches sum to that of the mini-batch, wherever it is cut.
     weight = run.normaliser(mini.mask.to(mini.old_logp), group=mini.rollout.group)
     for part, w in run.parts(mini, weight):
         # The policy's only forward pass here: loss, KL and entropy share it.
-        reading = run.read(run.model, part.rollout, run.config.replay is not None)
-        # Corrections (for a sampler that differs from π_old, for routers that moved)
-        # change the arguments of the loss. The loss itself stays the paper's.
+        reading = run.read(run.model, part.rollout, replay=True)
+        # Corrections (for a sampler that differs from π_old, say) change the arguments
+        # of the loss. The loss itself stays the paper's.
         inputs = LossInputs(
             reading.logp, part.old_logp, part.advantages, part.mask, w, metrics={}
         )
         for correct in run.corrections:
             inputs = correct(part, reading, inputs)
-        # − Σ weight · objective; its metrics are means, of which this is a part.
-        loss, means = run.algorithm.loss(*inputs[:5], **run.hyperparameters)
+        # − Σ weight · objective, and means over this part of the mini-batch's tokens.
+        loss, means = run.algorithm.loss(*inputs.arguments, **run.hyperparameters)
         metrics = {n: part.share * x for n, x in means.items()} | inputs.metrics
-        # Added terms (KL, entropy, a critic's loss) take the weight as it was.
+        # Added terms (KL, entropy, a critic's loss) take the uncorrected weight.
         for term in run.loss_terms:
             added, measured = term(part, reading, w)
             loss, metrics = loss + added, metrics | measured
         loss.backward()
         meter.add(part, reading.logp, loss, metrics)  # ratios before any correction
     meter.end_update(optimizer_step(run))
-    for term in run.adaptive_terms:
+    for term in run.adaptive_terms:  # a bonus that adjusts itself, if there is one
         term.end_update()
 
 

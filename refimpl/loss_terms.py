@@ -154,6 +154,11 @@ class LossInputs(NamedTuple):
     weight: Float[Tensor, "B T"]
     metrics: Metrics
 
+    @property
+    def arguments(self) -> tuple[Tensor, ...]:
+        """The first five."""
+        return self[:5]
+
 
 Correction = Callable[[Batch, Reading, LossInputs], LossInputs]
 

@@ -201,6 +201,7 @@ def describe(drawn: Responses, task) -> dict[str, float | None]:
     spread = compared.std(-1) if compared.shape[1] > 1 else torch.zeros(1)
     length, right = rollout.length.cpu(), correct > 0.5
     metrics = {
+        "sampling/rounds": float(drawn.rounds),
         "reward": rewards.mean().item(),
         "reward_std": spread.mean().item(),
         "frac_reward_zero_std": (~drawn.alive).float().mean().item(),

@@ -31,7 +31,7 @@ from refimpl.sampling import Sampler
 
 
 @dataclass(frozen=True)
-class Frozen:
+class Fixed:
     """What stays fixed during the K updates of a rollout, with its metrics.
 
     `rollout` holds the experts of the pass that computed log π_old, if they were
@@ -44,18 +44,6 @@ class Frozen:
     teacher_logp: Float[Tensor, "B T"] | None
     values: Float[Tensor, "B T"] | None
     metrics: dict[str, float]
-
-    def batch(self, mask: Tensor, advantages: Tensor, targets: Tensor | None) -> Batch:
-        """Make the batch of the K updates; `mask` is 1 on tokens that have a loss."""
-        return Batch(
-            self.rollout,
-            mask,
-            self.old_logp,
-            advantages,
-            ref_logp=self.ref_logp,
-            old_values=self.values,
-            targets=targets,
-        )
 
 
 @dataclass
@@ -145,11 +133,13 @@ class Run:
     def read(self, model: Model, rollout: Rollout, replay: bool = False) -> Reading:
         """Compute a model's log-probs and entropies, nats, in this run's precision.
 
-        With `replay`, each token visits the experts on the rollout's record.
+        With `replay`, each token visits the experts on the rollout's record, if the run
+        replays them.
         """
         watched: Any = contextlib.nullcontext()
         if self.records_routing and model is self.model:
-            watched = routed(model, experts=rollout.experts if replay else None)
+            again = replay and self.config.replay is not None
+            watched = routed(model, experts=rollout.experts if again else None)
         with precision(model, self.config.dtype), watched as routing:
             logp, entropy = self.log_probs(model, rollout, self.config.temperature)
         return Reading(logp, entropy, routing and Drift(rollout, routing))
@@ -159,51 +149,56 @@ class Run:
 
         None where not needed: the sampler's log-probs may stand for log π_old.
         """
-        old: Any = None
+        old_logp: Any = None
         visits: Any = (None, None)
         if self.old_logp_of == "policy":
             # R3 replays the sampler's experts here. R2 lets the routers choose, and
             # replays their choice in the updates.
-            old = self.read(self.model, rollout, self.config.replay == "R3")
-            if old.routers:
-                visits = old.routers.routing.visits(len(rollout))
+            reading = self.read(self.model, rollout, self.config.replay == "R3")
+            old_logp = reading.logp
+            if reading.routers:
+                visits = reading.routers.routing.visits(len(rollout))
         models = self.reference, self.teacher
         others = [model and self.read(model, rollout).logp for model in models]
         values = None if self.value is None else self.value.values(rollout)
-        return old and old.logp, *visits, *others, values
+        return old_logp, *visits, *others, values
 
-    def frozen(self, rollout: Rollout) -> Frozen:
-        """Compute what stays fixed during the updates: before the first of them."""
+    def fixed(self, rollout: Rollout) -> Fixed:
+        """Compute what stays fixed during the updates: before the first of them.
+
+        log π_old is read from the policy, or it is what the sampler has stored.
+        """
         passes = rollout.in_parts(self.passes, self.config.micro_batch_size)
-        old, experts, router_logp, ref, teacher, values = passes
+        old_logp, experts, router_logp, ref, teacher, values = passes
         mask, metrics = rollout.mask, dict[str, float]()
-        if old is not None:
-            metrics |= sampler_mismatch(rollout, old, self.config.truncated)
-        old = rollout.logp if old is None else old
+        if old_logp is None:
+            old_logp = rollout.logp
+        else:
+            metrics |= sampler_mismatch(rollout, old_logp, self.config.truncated)
         if experts is not None:
             rollout, change = visited_again(rollout, experts, router_logp)
             metrics["sampling/expert_change"] = mean_over(change, mask)
         for name, logp in {"kl": ref, "teacher_kl": teacher}.items():
             if logp is not None:
-                metrics[name] = mean_over(k1(old, logp) * mask, mask)
-        return Frozen(rollout, old, ref, teacher, values, metrics)
+                metrics[name] = mean_over(k1(old_logp, logp) * mask, mask)
+        return Fixed(rollout, old_logp, ref, teacher, values, metrics)
 
-    def scored(self, drawn: Responses, frozen: Frozen) -> Scored:
+    def scored_tokens(self, drawn: Responses, fixed: Fixed) -> Scored:
         """Put together everything that an estimator of advantages may look at."""
-        config, rollout, penalty = self.config, frozen.rollout, None
+        config, rollout, penalty = self.config, fixed.rollout, None
         if config.kl_in == "reward":  # β · KL is subtracted from each token's reward
-            penalty = config.beta * k1(frozen.old_logp, frozen.ref_logp)
+            penalty = config.beta * k1(fixed.old_logp, fixed.ref_logp)
         return Scored(
             rewards=token_rewards(drawn.paid[drawn.rows], rollout.mask, penalty),
             group=rollout.group,
             mask=rollout.mask,
-            values=frozen.values,
+            values=fixed.values,
             gamma=config.gamma,
             lam=self.lam(rollout.mask),
             components=drawn.component_matrix(drawn.rows),
             weights=getattr(self.reward, "weights", None),
-            logp=frozen.old_logp,
-            teacher_logp=frozen.teacher_logp,
+            logp=fixed.old_logp,
+            teacher_logp=fixed.teacher_logp,
             **self.turns(rollout),
         )
 

@@ -33,7 +33,7 @@ AFTERWARDS = {
     "conformance": "-m refimpl conformance",
     "evidence": "-m experiments evidence check",
     "training": "-m refimpl train --algorithm topr --rollouts 2",
-    "figure": "../../figure.py",
+    "figure": "-c exec(open('../../figure.py').read())",  # as a cell of a notebook
     "site": "-m web ../../site",
     "tests": "-m pytest -q -o addopts= -p no:nbval -p no:cacheprovider -k",
 }
@@ -78,9 +78,10 @@ def follow(folder: Path) -> None:
 
 
 def own(folder: Path) -> dict[str, str]:
-    """The environment in which a copy imports itself."""
-    path = os.pathsep.join(map(str, (folder, folder / "notebooks")))
-    return os.environ | {"PYTHONPATH": path, "MPLBACKEND": "agg", "PYTEST_ADDOPTS": ""}
+    """The environment of a copy that is installed: its `refimpl`, and nothing else of
+    it, is found from any folder."""
+    path = {"PYTHONPATH": str(folder)}
+    return os.environ | path | {"MPLBACKEND": "agg", "PYTEST_ADDOPTS": ""}
 
 
 def committed(folder: Path) -> None:

@@ -19,11 +19,12 @@ from experiments.arms import ARMS, NEED_MOE, check_known, corrected
 from experiments.behaviour import behaviour
 from experiments.drift import Drift, Pace
 from experiments.experiment import Experiment, Job, trained
+from experiments.sorting import Sorting
 from refimpl.config import TrainConfig
 from refimpl.evaluation import RIGHT, pass_at
 from refimpl.sampling import sample
 from refimpl.sft import WarmStart, shipped, weights_digest
-from refimpl.tasks import HabitWorld, Sorting, rare_careful
+from refimpl.tasks import HabitWorld, rare_careful
 from refimpl.validation import UserError
 
 WORLDS: dict[str, Callable[..., WarmStart]] = {

@@ -122,7 +122,7 @@ def with_observations(run: Run, batch: Batch) -> Batch:
     steps = torch.arange(batch.mask.shape[1])
     mask = (steps < batch.rollout.span[:, None]).to(batch.mask)
     rollout = replace(batch.rollout, mask=mask)
-    old_logp = run.frozen(rollout).old_logp
+    old_logp = run.fixed(rollout).old_logp
     return replace(batch, rollout=rollout, mask=mask, old_logp=old_logp)
 
 

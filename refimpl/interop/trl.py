@@ -10,16 +10,17 @@ accumulation and several processes keep its denominator.
 
 **Departures.** TRL shuffles responses, not groups, into mini-batches. The denominators
 are those of the generation (in `refimpl.train`: of the mini-batch). TRL's advantages
-are divided by std + 1e-4. DAPO's other parts are not in the loss.
+are divided by std + 1e-4. TRL has no critic, so PPO and SAO are trained with group
+advantages. DAPO's other parts are not in the loss.
 """
 
 import contextlib
-import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+import trl
 from torch import Tensor
 from trl import GRPOConfig, GRPOTrainer
 
@@ -28,12 +29,17 @@ from refimpl.advantages import Scored, group_centred, group_relative
 from refimpl.algorithms import Algorithm, LossResult
 from refimpl.config import TrainConfig
 from refimpl.interop import scored
-from refimpl.interop import trl_refused as refused
 from refimpl.moe import routed
 from refimpl.options import check_fit
-from refimpl.validation import guarded, refuse_unknown
+from refimpl.validation import UserError, guarded
 
-TAKES = tuple(inspect.signature(GRPOTrainer.__init__).parameters)
+TESTED = "1.16"
+OF_TRLS_LOSS = (
+    "loss_type epsilon epsilon_high delta importance_sampling_level "
+    "sapo_temperature_pos sapo_temperature_neg "
+    "vespo_k_pos vespo_lambda_pos vespo_k_neg vespo_lambda_neg"
+).split()
+"""Settings of TRL's own policy losses, which have no effect here."""
 
 
 class RefimplGRPOTrainer(GRPOTrainer):
@@ -41,17 +47,20 @@ class RefimplGRPOTrainer(GRPOTrainer):
 
     **Arguments:** those of `GRPOTrainer`, and
 
-    - `hyperparameters`: the algorithm's; `normaliser`: a name, None: the paper's.
+    - `hyperparameters`: the algorithm's; `normaliser`: a name, None: the paper's. TRL
+      averages its KL by the `loss_type` that the normaliser names as `trl` (see
+      `normalisers.called`).
     - `advantages`: f(scored), for the responses of all processes: `scored.rewards` and
       `scored.group` are (N,), `scored.mask` is (N, max_completion_length). It returns
       one of these shapes, and is first tested on invented rewards. None: TRL's if the
       method compares within groups as TRL does, else the method's.
     - `replay`: "R2" visits the experts of π_old's pass again in the update.
     - `router_shift`, `placement`: RSPO's γ for these experts, see `TrainConfig`. Replay
-      and γ have an effect if a generation is used for more than one optimiser step.
+      and γ need a mixture of experts, and have an effect if a generation is used for
+      more than one optimiser step.
 
-    Raises `UserError` on an untested version of TRL, and on settings that contradict
-    the method, would be ignored, or would bypass the loss.
+    Raises `UserError` where another loss would be trained without a word: with an
+    untested version of TRL, and with settings of TRL that bypass or contradict ours.
     """
 
     @guarded
@@ -65,13 +74,11 @@ class RefimplGRPOTrainer(GRPOTrainer):
         hyperparameters: dict | None = None,
         normaliser: Any = None,
         advantages: Callable[[Scored], Tensor] | None = None,
-        replay: Literal["R2", "R3"] | None = None,
+        replay: Literal["R2"] | None = None,  # no sampler of TRL returns its routing
         router_shift: bool | None = None,
         placement: moe.Placement = "before_clip",
         **rest,
     ):
-        refused.version()
-        refuse_unknown(type(self).__name__, rest, TAKES)
         method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
         settings = TrainConfig(
             hyperparameters=hyperparameters or {},
@@ -81,7 +88,8 @@ class RefimplGRPOTrainer(GRPOTrainer):
         )
         config, self.hyperparameters = check_fit(settings, method)
         self.algorithm, self.replay = method, replay
-        self.normaliser = normalisers.NORMALISERS.get(normaliser, method.normaliser)
+        named = normalisers.NORMALISERS
+        self.normaliser: Any = named.get(normaliser, method.normaliser)
         as_trl_does = method.advantages in (group_relative, group_centred)
         if advantages is None and not (as_trl_does or method.critic):
             advantages = method.advantages
@@ -90,13 +98,12 @@ class RefimplGRPOTrainer(GRPOTrainer):
         self.routed = bool(replay or config.router_shift)
         self._passes: list | None = None  # the routing of π_old's pass while it runs
         args = GRPOConfig("trainer_output") if args is None else args
-        refused.settings(self, args)
+        _check(self, args)
         if advantages is not None:
             longest = args.max_completion_length or 1
             scored.check(advantages, args.num_generations, longest)
         super().__init__(model, reward_funcs, args, *positional, **rest)
-        self.loss_type = refused.loss_type(self)
-        refused.dense(self)
+        self.loss_type = self.normaliser.trl  # by which TRL averages its KL
 
     @property
     def group_size(self) -> int:
@@ -156,7 +163,8 @@ class RefimplGRPOTrainer(GRPOTrainer):
                 model, input_ids, attention_mask, logits_to_keep, batch_size, **rest
             )
             return self._scored
-        refused.pictures(rest)
+        if any(isinstance(value, Tensor) for value in rest.values()):
+            raise UserError("replay and router_shift work for text only")
         logp = []
         for rows in torch.arange(len(input_ids)).split(batch_size or len(input_ids)):
             ids = input_ids[rows]
@@ -223,6 +231,38 @@ class RefimplGRPOTrainer(GRPOTrainer):
         for name, values in zip(ours, self.accelerator.gather(here).T):
             value = values.max() if name == "ratio/max_deviation" else values.mean()
             logged[name].append(value.item())
+
+
+def _check(trainer: RefimplGRPOTrainer, args: GRPOConfig) -> None:
+    """Raise `UserError` where another loss would be trained without a word."""
+    method = trainer.algorithm
+    if trl.__version__.rsplit(".", 1)[0] != TESTED:
+        raise UserError(
+            f"the bridge was tested with TRL {TESTED} and overrides methods that move; "
+            f"this is {trl.__version__}: pip install trl~={TESTED}.0"
+        )
+    if args.use_liger_kernel:
+        raise UserError(
+            "use_liger_kernel=True computes TRL's loss in Liger and never calls ours "
+            "(trl#6808): leave it off"
+        )
+    for name in OF_TRLS_LOSS:
+        if getattr(args, name) != GRPOConfig.__dataclass_fields__[name].default:
+            raise UserError(
+                f"{name}={getattr(args, name)!r} is a setting of TRL's own loss: give "
+                "algorithm=... and hyperparameters={...}, which for "
+                f"{method.name} are {', '.join(method.annotations) or 'none'}"
+            )
+    by_trl = trainer.advantages is None
+    if by_trl and method.advantages is group_centred and args.scale_rewards != "none":
+        raise UserError(
+            f"{method.name} uses no std: set scale_rewards='none', or give advantages="
+        )
+    if trainer.routed and args.gradient_checkpointing:
+        raise UserError(
+            "gradient_checkpointing, which TRL turns on by default, runs the layers "
+            "again outside the replay: set it to False"
+        )
 
 
 def _mask(batch: dict) -> Tensor:

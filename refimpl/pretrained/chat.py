@@ -1,5 +1,6 @@
 """Tasks as conversations: prompts in a model's chat template."""
 
+import contextlib
 import warnings
 import zlib
 from collections.abc import Collection
@@ -11,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from refimpl.checkpoint import identity
 from refimpl.rewards import Prompt, said
 from refimpl.tasks import TaskWarning
-from refimpl.validation import Count, Seed, UserError, checked, guarded
+from refimpl.validation import Count, Seed, UserError, checked, guarded, one_line
 
 MARKS = "Is 4711 odd?", "Answer 1213.", "It is 1415."
 """A question, a system message and an answer, with which templates are tested."""
@@ -26,7 +27,8 @@ class Chat:
         <|im_start|>assistant
 
     A chat model that gets the bare question instead may continue the question, and may
-    not end its answer. `system` is the system message. None keeps the template's
+    not end its answer. A base model has no template and reads the bare question: use
+    `task` itself. `system` is the system message. None keeps the template's
     default (SmolLM2's takes 16 tokens and introduces the model), a text replaces the
     default, and an empty text gives the shortest prompt of the three.
 
@@ -47,22 +49,38 @@ class Chat:
     switches: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not getattr(self.tokenizer, "chat_template", None):
-            raise UserError(
-                "the tokenizer has no chat template, so nothing marks where the "
-                "question ends and the answer begins. For a base model, which reads "
-                "the bare question, use the task without Chat (--no-chat). For a chat "
-                "model, set tokenizer.chat_template"
+        question, system, answer = MARKS
+        system = self.system and system
+        text = self._rendered(question, system)
+        for what, mark in (("question", question), ("system message", system)):
+            if mark and mark not in text:
+                raise UserError(
+                    f"the tokenizer's chat template leaves out the {what}: set "
+                    "tokenizer.chat_template to one that takes it, as a text"
+                )
+        with contextlib.suppress(UserError):  # this template may take no answers
+            whole = self._rendered(question, system, answer)
+            self._check_end(whole.partition(answer)[2])
+
+    def _check_end(self, after: str) -> None:
+        """Warn if the text after an answer has special tokens, but no EOS."""
+        eos = str(self.tokenizer.eos_token)
+        special = [s for s in self.tokenizer.all_special_tokens if s in after]
+        if special and eos not in special:
+            warnings.warn(
+                f"the chat template ends a turn with {special[0]!r}, but the eos_token "
+                f"is {eos!r}: unless the model's generation_config names the first "
+                "token too, an answer runs on after its end",
+                TaskWarning,
+                stacklevel=5,
             )
-        self._check_template()
 
     def __repr__(self) -> str:
         """Name the task, the system message, and the template by its hash."""
-        task = identity(self.task)
         template = zlib.crc32(str(self.tokenizer.chat_template).encode())
-        switches = f", switches={self.switches!r}" if self.switches else ""
         return (
-            f"Chat({task}, system={self.system!r}, template={template:08x}{switches})"
+            f"Chat({identity(self.task)}, system={self.system!r}, "
+            f"template={template:08x}, switches={self.switches!r})"
         )
 
     def __hash__(self) -> int:
@@ -100,55 +118,22 @@ class Chat:
             messages.append(said("assistant", answer))
         own = {"tokenize": False, "add_generation_prompt": not answer}
         try:
-            text = self.tokenizer.apply_chat_template(messages, **self.switches | own)
+            return self.tokenizer.apply_chat_template(messages, **self.switches | own)
         except Exception as error:  # whatever a template raises
-            reason = " ".join(str(error).split())
             raise UserError(
-                f"the tokenizer's chat template cannot be used: {reason}"
+                f"the tokenizer's chat template cannot be used: {one_line(error)}"
             ) from error
-        return str(text)
-
-    def _check_template(self) -> None:
-        question, system, answer = MARKS
-        text = self._rendered(question, self.system and system)
-        if question not in text:
-            raise UserError(
-                "the tokenizer's chat template leaves out the question: it turns "
-                f"{question!r} into {text!r}. It may expect a list of parts, as those "
-                "of vision models do: set tokenizer.chat_template to one for texts"
-            )
-        if self.system and system not in text:
-            raise UserError(
-                "the tokenizer's chat template leaves out the system message: put it "
-                "into the question, or set tokenizer.chat_template to one that takes it"
-            )
-        try:
-            after = self._rendered(question, self.system, answer).partition(answer)[2]
-        except UserError:  # this template takes no answers, so their end is unknown
-            return
-        eos = str(self.tokenizer.eos_token)
-        special = [s for s in self.tokenizer.all_special_tokens if s in after]
-        if special and eos not in special:
-            warnings.warn(
-                f"the chat template ends a turn with {special[0]!r}, but the eos_token "
-                f"is {eos!r}: unless the model's generation_config names the first "
-                "token too, an answer runs on after its end",
-                TaskWarning,
-                stacklevel=5,
-            )
 
     def _without_second_start(self, text: str) -> str:
         """Remove a leading BOS token if the tokenizer adds one to every text itself.
 
         Llama 3's template and its tokenizer both write one.
         """
-        start = self.tokenizer.bos_token
-        if not start or not text.startswith(start):
+        rest = text.removeprefix(self.tokenizer.bos_token or "")
+        if rest == text:
             return text
-        twice = [self.tokenizer.bos_token_id] * 2
-        if list(self.tokenizer(text)["input_ids"][:2]) != twice:
-            return text
-        return text[len(start) :]
+        first = list(self.tokenizer(text)["input_ids"][:2])
+        return rest if first == [self.tokenizer.bos_token_id] * 2 else text
 
     def _written(self, rows: Collection[dict]) -> list[dict]:
         return [{**row, "prompt": self.prompt(row["prompt"])} for row in rows]

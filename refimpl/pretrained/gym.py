@@ -13,11 +13,10 @@ import functools
 import random
 import zlib
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
 from refimpl.checkpoint import identity
 from refimpl.pretrained import answers, judge
@@ -28,12 +27,11 @@ from refimpl.validation import (
     Count,
     Seed,
     UserError,
+    from_text,
     guarded,
     nearest,
     one_line,
     refuse_unknown,
-    sentence,
-    shown,
 )
 
 EVALUATES = frozenset(
@@ -49,19 +47,17 @@ WHY = dict.fromkeys(
     "rewards one text for nearly all problems, and a policy would find it",
 )
 WHY["gsm_symbolic"] = "reads digits alone, so that it rewards -7 for 7"
+WHY["composite"] = "calls those of other datasets"
 """The reason why the scorer of a dataset is refused."""
-FORWARDS = frozenset({"composite"})
-"""Datasets that combine others, and would call the scorers of those."""
-
-COMMON: dict[str, Any] = {"extract": Extract, "partial_credit": bool}
 CHUNK = 256
+"""Problems are made in datasets of this size, each with a seed of its own."""
 
 
 @dataclass(frozen=True, init=False, repr=False)
 class ReasoningGym:
     """The dataset `name` of reasoning-gym as a task.
 
-    - `difficulty`: settings of the dataset, given by name; `settings(name)` lists them.
+    - `difficulty`: settings of the dataset by name, as its class of settings has them.
     - `extract`: the part of a completion that is its answer, see `answers.extracted`.
     - `partial_credit`: the reward is the scorer's own number in [0, 1], which is often
       a little above 0 for an answer that is nearly right; False: 1.0 for full marks
@@ -73,9 +69,8 @@ class ReasoningGym:
     returns it. If a dataset has few questions, they repeat, but never across the two
     sides.
 
-    Raises `UserError` on an unknown name or setting, if the dataset refuses the
-    settings, or if its scorer rejects its own answers, accepts wrong ones, or evaluates
-    answers as code.
+    Raises `UserError` on an unknown name, if the dataset refuses the settings, or if
+    its scorer accepts wrong answers or evaluates answers as code.
     """
 
     name: str
@@ -97,28 +92,22 @@ class ReasoningGym:
         scorer: Reward | None = None,
         **difficulty: Any,
     ) -> None:
-        _check_name(name, scorer)
-        refuse_unknown(f"reasoning-gym's {name}", difficulty, settings(name))
-        vars(self).update(
-            name=name,
-            difficulty=difficulty,
-            extract=extract,
-            partial_credit=partial_credit,
-            scorer=scorer,
-        )
+        if name in WHY and scorer is None:
+            raise UserError(
+                f"the scorer of reasoning-gym's {name} {WHY[name]}: give a scorer of "
+                "your own (scorer=…, a reward function), or use another dataset"
+            )
+        vars(self).update(name=name, difficulty=difficulty, extract=extract)
+        vars(self).update(partial_credit=partial_credit, scorer=scorer)
         self._config(0)
-        if scorer is None:
-            _check_own_answers(self)
 
     def __repr__(self) -> str:
-        """Show only what is not a default; the same task gives the same text."""
-        given = {**self.difficulty}
-        for field, default in DEFAULTS.items():
-            if (value := getattr(self, field)) != default:
-                given[field] = value
+        """Show every setting that was given; the same task gives the same text."""
+        given = self.difficulty | {"extract": self.extract}
+        given["partial_credit"] = self.partial_credit
         if self.scorer is not None:
             given["scorer"] = identity(self.scorer)
-        settings = [f"{k}={given[k]!r}" for k in sorted(given)]
+        settings = [f"{name}={x!r}" for name, x in sorted(given.items())]
         return f"ReasoningGym({', '.join([repr(self.name), *settings])})"
 
     def __hash__(self) -> int:
@@ -139,7 +128,7 @@ class ReasoningGym:
     def reward(
         self,
         prompts: Any,
-        completions: Collection[Any],
+        completions: Collection[str],
         *,
         entry: Collection[dict],
         **columns: Any,
@@ -151,16 +140,11 @@ class ReasoningGym:
             )
         answer = [
             answers.extracted(c, e["answer"], self.extract)
-            if isinstance(c, str)
-            else None
             for c, e in zip(completions, entry, strict=True)
         ]
-        scores = self._scores(answer, entry)
-        return scores if self.partial_credit else [float(s >= 0.99) for s in scores]
-
-    def _scores(self, answer: Collection[Any], entry: Collection[dict]) -> list[float]:
         scorer = ("reasoning_gym", self.name, self.difficulty)
-        return judge.scores(scorer, answer, entry)
+        scores = judge.scores(scorer, answer, entry)
+        return scores if self.partial_credit else [float(s >= 0.99) for s in scores]
 
     def _draw(self, n: int, purpose: str, held_out: bool) -> list[dict]:
         start = random.Random(f"reasoning_gym {purpose}").randrange(2**31)
@@ -172,33 +156,28 @@ class ReasoningGym:
                 rows.append(row | {"entry": entry})
             if len(rows) == n:
                 return rows
-        side = "held out (one in eight is)" if held_out else "left to train on"
         raise UserError(
-            f"{self!r} has too few questions: of {tries} problems only {len(rows)} "
-            f"were {side}; widen its settings"
+            f"{self!r} has too few questions: of {tries} problems only {len(rows)} can "
+            f"be used for {purpose.split()[0]}ing; widen its settings"
         )
 
     def _entries(self, start: int, n: int) -> Iterator[dict]:
         """Generate n problems."""
         for index in range(n):
-            try:
-                with _generators_kept():
-                    if index % CHUNK == 0:
-                        config = self._config(start + index)
-                        dataset = _datasets()[self.name][0](config)
-                    entry = dataset[index % CHUNK]
-            except Exception as error:
-                raise UserError(
-                    f"{self!r} could not make a problem: {one_line(error)}"
-                ) from error
+            with _generators_kept():
+                if index % CHUNK == 0:
+                    config = self._config(start + index)
+                    dataset = _dataset(self.name)[0](config)
+                entry = dataset[index % CHUNK]
             yield entry
 
     def _config(self, seed: int) -> Any:
         """Make the dataset's configuration; `UserError` if it refuses the settings."""
-        make = _datasets()[self.name][1]
+        make = _dataset(self.name)[1]
         try:
             config = make(**self.difficulty, seed=seed % 2**31, size=CHUNK)
-            getattr(config, "validate", lambda: None)()
+            if hasattr(config, "validate"):
+                config.validate()
         except Exception as error:  # mostly AssertionError
             raise UserError(
                 f"reasoning-gym's {self.name} refuses these settings: {one_line(error)}"
@@ -206,77 +185,32 @@ class ReasoningGym:
         return config
 
 
-DEFAULTS = {"extract": "whole", "partial_credit": True}
-
-
-@functools.lru_cache(maxsize=64)
-def _check_own_answers(task: ReasoningGym) -> None:
-    """Raise `UserError` if the scorer rejects the answers of four problems.
-
-    Some datasets come without answers, because many are right.
-    """
-    rows = [e for e in task._entries(0, 4) if e["answer"] is not None]
-    own = [str(e["answer"]) for e in rows]
-    tag = "<answer>{}</answer>" if task.extract == "tag" else "{}"
-    completions = [tag.format(text) for text in own]
-    read = [answers.extracted(c, o, task.extract) for c, o in zip(completions, own)]
-    for text, part, paid in zip(own, read, task._scores(read, rows)):
-        if paid < 0.99:
-            raise UserError(
-                f"{task!r} gives its own answer {shown(text)} a score of {paid:g}, for "
-                f"it judges {shown(part)}: choose another extract, or give a scorer"
-            )
-
-
 @functools.lru_cache(maxsize=8)
 def _held_out(task: ReasoningGym, n: int, purpose: str) -> tuple[dict, ...]:
-    """Draw held-out problems; cached, since every evaluation needs them, and some are
-    slow to make."""
+    """Draw held-out problems once, because some datasets are slow to make."""
     return tuple(task._draw(n, purpose, held_out=True))
-
-
-def settings(name: str) -> dict[str, Any]:
-    """Return the name and type of each setting of the dataset `name`."""
-    kinds = get_type_hints(_datasets()[name][1])
-    names = [f.name for f in fields(_datasets()[name][1])]
-    return {n: kinds[n] for n in names if n not in ("seed", "size")}
 
 
 def from_texts(name: str, pairs: dict[str, str]) -> ReasoningGym:
     """Make the task with settings from a command line; a list is written as `a,b,c`."""
-    _check_name(name, scorer=answers.contains_answer)
-    kinds = settings(name) | COMMON
+    kinds = get_type_hints(_dataset(name)[1])
+    kinds |= {"extract": Extract, "partial_credit": bool}
     refuse_unknown(f"reasoning-gym's {name}", pairs, kinds)
     return ReasoningGym(
-        name, **{k: _read(k, kinds[k], text) for k, text in pairs.items()}
+        name, **{k: from_text(k, kinds[k], x) for k, x in pairs.items()}
     )
 
 
-def _read(name: str, kind: Any, text: str) -> Any:
-    none = [None] if text.lower() == "none" else []
-    for given in (*none, text, text.split(",")):
-        with contextlib.suppress(ValidationError):
-            return TypeAdapter(kind).validate_python(given)
-    raise UserError(sentence(name, kind, text))
-
-
-def _check_name(name: Any, scorer: Any) -> None:
-    known = [n for n in _datasets() if n not in FORWARDS]
-    if name not in known:
-        close = nearest(str(name), known) or f"; it has: {', '.join(sorted(known))}"
-        raise UserError(f"reasoning-gym has no dataset {name!r}{close}")
-    if name in WHY and scorer is None:
-        raise UserError(
-            f"the scorer of reasoning-gym's {name} {WHY[name]}: give a scorer of your "
-            "own (scorer=…, a reward function), or use another dataset"
-        )
-
-
-def _datasets() -> dict[str, tuple]:
+def _dataset(name: str) -> tuple[type, type]:
+    """Return a dataset's class and its settings' class; `UserError` if unknown."""
     needed("reasoning_gym")  # whose import fills the table
     from reasoning_gym.factory import DATASETS
 
-    return DATASETS
+    if name not in DATASETS:
+        raise UserError(
+            f"reasoning-gym has no dataset {name!r}{nearest(name, DATASETS)}"
+        )
+    return DATASETS[name]
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from transformers.pytorch_utils import Conv1D
 from refimpl.models import Model, copied
 from refimpl.pretrained.extras import needed
 from refimpl.seeds import salted
-from refimpl.validation import Count, Positive, Seed, UserError, guarded, nearest
+from refimpl.validation import Count, Positive, Seed, UserError, guarded
 
 
 @guarded
@@ -37,11 +37,8 @@ def lora(
     `UserError` if there is no such layer, or if `model` already has an adapter.
     """
     peft = needed("peft")
-    if hasattr(model, "peft_config"):
-        raise UserError(
-            f"this {type(model).__name__} has an adapter already; train that one, or "
-            "give the base model"
-        )
+    if hasattr(model, "peft_config"):  # peft would only warn
+        raise UserError("the model has a LoRA already: train that, or give its base")
     settings = peft.LoraConfig(
         r=r,
         lora_alpha=alpha,
@@ -63,31 +60,27 @@ def lora(
 def _linear_layers(
     model: PreTrainedModel, targets: str | Collection[str]
 ) -> str | list[str]:
-    """Convert `targets` for `peft`; `UserError` if a name is not a linear layer's."""
+    """Convert `targets` for `peft`; `UserError` if a name is not a linear layer's.
+
+    peft fails only if none of the names is one.
+    """
     if targets == "all-linear":
         return targets
-    names = targets.split(",") if isinstance(targets, str) else list(targets)
-    names = [str(name).strip() for name in names]
+    names = targets.split(",") if isinstance(targets, str) else targets
+    names = [name.strip() for name in names]
     linear = [n for n, m in model.named_modules() if isinstance(m, nn.Linear | Conv1D)]
-    short = sorted({name.rpartition(".")[2] for name in linear})
-    for name in names or [""]:
+    for name in names:
         if not any(f".{full}".endswith(f".{name}") for full in linear):
+            known = sorted({full.rpartition(".")[2] for full in linear})
             raise UserError(
-                f"target_modules: {type(model).__name__} has no linear layer "
-                f"{name!r}{nearest(name, short)}; it has {', '.join(short)}"
+                f"target_modules: the model has no linear layer {name!r}; it has "
+                f"{', '.join(known)}"
             )
     return names
 
 
 @guarded
 def merged(model: Model) -> PreTrainedModel:
-    """Return a copy without an adapter, its weights W + (alpha / r) B A.
-
-    Raises `UserError` if `model` has no adapter.
-    """
-    if not hasattr(model, "merge_and_unload"):
-        raise UserError(
-            f"this {type(model).__name__} has no adapter that could be merged"
-        )
+    """Return a copy without its LoRA, with the weights W + (alpha / r) B A."""
     # A copy of everything: the frozen weights may be in another model's memory.
     return copy.deepcopy(model).merge_and_unload().requires_grad_(True)

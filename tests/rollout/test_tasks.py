@@ -10,7 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refimpl.tasks import Arithmetic, Calculator, Sorting, rare_careful, verify
+from experiments.sorting import Sorting
+from refimpl.tasks import Arithmetic, Calculator, rare_careful, verify
 from refimpl.tasks.arithmetic import CHARACTERS
 from refimpl.tasks.world import HABITS
 from tests.worlds import TOKENIZER

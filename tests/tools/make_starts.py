@@ -61,8 +61,9 @@ def main(names: tuple[str, ...] = tuple(STARTS), /, *, fresh: bool = True) -> No
             "transformers": transformers.__version__,
             "losses": [round(loss, 4) for loss in losses],
         }
-        if settings is MIXED:  # the course's own world
-            start["world"] = "course.distillation.distil.Mixed"
+        kind = type(settings.world)
+        if not kind.__module__.startswith("refimpl."):
+            start["world"] = f"{kind.__module__}.{kind.__qualname__}"
         (folder / RECORD).write_text(json.dumps(start) + "\n")
         size = weights.stat().st_size / 1e6
         print(f"{folder}  {size:.2f} MB  final loss {losses[-1]:.3f}")

@@ -13,15 +13,15 @@ from pathlib import Path
 
 from tabulate import tabulate
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "notebooks"))
+
+from course.kit import claims
 from experiments import bench
 from experiments.gpu import check
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.interop import logs, symptoms
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "notebooks"))
-
-from course.kit import claims  # noqa: E402
 
 
 def row(algorithm: Algorithm) -> str:

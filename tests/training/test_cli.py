@@ -276,7 +276,7 @@ LINES: dict[str, str] = {
     f"{GRPO} --seed 1 --set seed=2": "--seed and --set seed",
     f"{GRPO} --set max_new_tokens=999": "128 … 999",
     f"{GRPO} --rollouts 1.5": "rollouts … 1.5",
-    f"{GRPO} --task sortin": "'sortin' … 'sorting'",
+    f"{GRPO} --task arithmetics": "'arithmetics' … 'arithmetic'",
     f"{GRPO} --task-set max_terms=99": "max_terms … '99'",
     f"{GRPO} --task-set max_term=3": "'max_term' … 'max_terms'",
     f"{GRPO} --lora r=16": "--model",

@@ -23,9 +23,10 @@ from torch import Tensor
 
 import refimpl as rl
 from experiments.experiment import Experiment, Job
+from experiments.sorting import Sorting
 from refimpl.algorithms import ALGORITHMS
 from refimpl.rollout import Rollout, pad_columns
-from refimpl.tasks import Arithmetic, Mix, Sorting
+from refimpl.tasks import Arithmetic, Mix
 from refimpl.tasks.world import HabitWorld, correctness
 from refimpl.validation import checked
 

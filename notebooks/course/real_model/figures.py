@@ -5,10 +5,10 @@ import textwrap
 from matplotlib.figure import Figure
 
 from course.kit import explorer, stakes
+from course.kit.memory import memory
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import FREE
 from refimpl.history import History
-from refimpl.pretrained.memory import memory
 
 
 def broken(right: History, other: History, title: str) -> Figure:

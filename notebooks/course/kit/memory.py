@@ -1,6 +1,6 @@
 """Estimate the memory of a training run from a model's configuration.
 
-    print(table(memory(AutoConfig.from_pretrained(folder), group_size=8, r=16)))
+    memory(AutoConfig.from_pretrained(folder), group_size=8, r=16)["peak"]
 
 The estimate counts the tensors of a run in their real sizes, and adds a share for the
 allocator. A layer stores only the activations that `backward` needs. These are, in
@@ -13,13 +13,10 @@ numbers per token:
 This holds for the Llama family (Qwen, Mistral, SmolLM); other models are close to it.
 """
 
-from collections.abc import Mapping
-
 from transformers import PreTrainedConfig
 
 from refimpl.pretrained.logprobs import SLICE
 from refimpl.pretrained.sharing import PAYS
-from refimpl.validation import Count, Weight, guarded
 
 LOGIT_COPIES = 5
 """Logits, divided by the temperature, log-softmax, its exp, a product or a gradient."""
@@ -28,19 +25,18 @@ BESIDES = 1 / 8
 is an estimate: processes on one machine took up to 24 % more than the tensors."""
 
 
-@guarded
 def memory(
     config: PreTrainedConfig,
     *,
-    prompts: Count = 8,
-    group_size: Count = 8,
-    prompt_length: Count = 46,
-    max_new_tokens: Count = 12,
-    micro_batch_size: Count = 16,
-    r: Count | None = None,
+    prompts: int = 8,
+    group_size: int = 8,
+    prompt_length: int = 46,
+    max_new_tokens: int = 12,
+    micro_batch_size: int = 16,
+    r: int | None = None,
     gradient_checkpointing: bool = False,
     share_prompts: bool = True,
-    beta: Weight = 0.0,
+    beta: float = 0.0,
 ) -> dict[str, int]:
     """Return the bytes of each kind of tensor; `peak` is their sum.
 
@@ -101,9 +97,3 @@ def memory(
     held = {name: 4 * n for name, n in parts.items()}
     held["allocator, buffers"] = round(BESIDES * sum(held.values()))
     return {**held, "peak": sum(held.values())}
-
-
-def table(held: Mapping[str, int]) -> str:
-    """Format one line per part, in GB (10⁹ bytes); parts below 0.5 MB show as 0.000."""
-    width = max(map(len, held))
-    return "\n".join(f"{name:<{width}}  {n / 1e9:7.3f}" for name, n in held.items())

@@ -4,11 +4,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from course.kit.memory import memory
 from refimpl import collect, updates
 from refimpl.models import count_parameters
 from refimpl.pretrained import sharing
 from refimpl.pretrained.logprobs import checkpointed
-from refimpl.pretrained.memory import memory
 from tests.worlds import fixed_noise, llama, prepared, random_model, with_lora
 
 SHAPE = {"prompts": 4, "group_size": 4, "prompt_length": 20, "max_new_tokens": 6}

@@ -1,4 +1,4 @@
-"""A second world: sorting digits, by copying instead of adding.
+"""A second world of the experiments: sorting digits, by copying instead of adding.
 
     prompt     5213=
     careful    5;25;125;1235;#1235     one digit after another put in its place
@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import Field
 
 from refimpl.tasks.world import HabitWorld, Mix
-from refimpl.validation import UserError, checked
+from refimpl.validation import checked
 
 Items = Annotated[int, Field(ge=2, le=8)]
 
@@ -34,12 +34,6 @@ class Sorting(HabitWorld):
     habit_mix: Mix = (0.30, 0.45, 0.25)
 
     purpose = "sort "
-
-    def __post_init__(self):
-        if self.min_items > self.max_items:
-            raise UserError(
-                f"min_items {self.min_items} is above max_items {self.max_items}"
-            )
 
     def _problem(self, rng: random.Random) -> dict:
         size = rng.randint(self.min_items, self.max_items)
