@@ -251,7 +251,9 @@ def value(text: str) -> Any:
     """
     with contextlib.suppress(ValueError, SyntaxError):
         return ast.literal_eval(text)
-    return tuple(map(value, text.split(","))) if "," in text else text
+    if "," not in text:
+        return text
+    return tuple(map(value, text.removesuffix(",").split(",")))
 
 
 REGISTRY = ConstructorRegistry()
