@@ -14,10 +14,7 @@ from refimpl import ALGORITHMS, Scored, TrainConfig, UserError, collect
 from refimpl.advantages import CRITIC_FREE, gdpo
 from refimpl.options import check_fit
 from refimpl.pretrained.rewards import Sum
-from refimpl.validation import annotations, from_text
 from tests.worlds import TOKENIZER, prepared, prompts_of
-
-KINDS = annotations(TrainConfig)
 
 
 def test_the_settings_of_a_paper_hold_unless_they_are_given():
@@ -47,24 +44,6 @@ def test_when_a_sampler_cannot_stand_for_the_old_policy():
     assert all(TrainConfig(**given).mismatch for given in other)
     same = [{}, {"rollout_dtype": "float32"}, {"top_p": 1.0}]
     assert not any(TrainConfig(**given).mismatch for given in same)
-
-
-TEXTS = {
-    ("dynamic_sampling", "false"): False,
-    ("dynamic_sampling", "none"): None,
-    ("overlong_filtering", "True"): True,
-    ("seed", "7"): 7,
-    ("temperature", "2"): 2.0,
-    ("normaliser", "constant"): "constant",
-    ("critic_frozen", "attn,embed"): ("attn", "embed"),
-}
-
-
-def test_text_becomes_what_the_setting_holds():
-    """What is refused is in `test_bad_input.py`."""
-    for (name, text), wanted in TEXTS.items():
-        value = from_text(name, KINDS[name], text)
-        assert value == wanted and type(value) is type(wanted)
 
 
 def scalars(value) -> list:
