@@ -461,7 +461,7 @@ def main(arguments: list[str] | None = None) -> int:
                 config=[OmitArgPrefixes],
             )
     except KeyboardInterrupt as error:
-        say("interrupted")
+        say(str(error) or "interrupted")
         return 128 + getattr(error, "number", signal.SIGINT)
     except Exception as error:
         if (words := explanation(error)) is None:

@@ -164,6 +164,8 @@ def test_a_run_that_ends_early_keeps_what_it_has(how, capsys, monkeypatch):
     shown = capsys.readouterr()
     assert words in shown.err and "Traceback" not in shown.err
     assert advice in shown.err and ("--resume" in shown.err) == bool(advice)
+    if how not in ("still", "memory"):
+        assert "stopped after 2 of 4 rollouts" in shown.err
     assert "rollouts 2" in shown.out.splitlines()[-1]
     assert len(History.load("h.csv")) == 2 and load("trained")
     if how == "Ctrl-C":
