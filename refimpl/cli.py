@@ -144,13 +144,11 @@ def train(
     config: Annotated[TrainConfig, arg(name="")],
 ) -> int:
     """Train a policy, and print its held-out accuracy in the last line."""
-    method = rl.get(algorithm)
-    check_fit(config, method)
+    check_fit(config, rl.get(algorithm))
     outputs.check()
-    task = task_of(start)
-    hooks = outputs.hooks()
+    task, hooks = task_of(start), outputs.hooks()
     given = policy_of(start, task, config, outputs.merge)
-    return run(method, config, given, hooks, outputs)
+    return run({"algorithm": algorithm, "hooks": hooks, **given}, config, outputs)
 
 
 def fetch(name: str, /) -> int:
@@ -356,16 +354,13 @@ def policy_of(
         model = lora.lora(model, **{"seed": config.seed, **start.lora})
     if merge and not hasattr(model, "peft_config"):
         raise UserError("--merge needs a LoRA: give --lora, or a --model with one")
-    log_probs = logprobs.log_probs
+    reader = logprobs.log_probs
     if start.recompute:
-        log_probs = logprobs.recomputed(log_probs)
-    given = {"model": model, "tokenizer": tokenizer, "task": task}
-    return given | {"log_probs": log_probs}
+        reader = logprobs.recomputed(reader)
+    return {"model": model, "tokenizer": tokenizer, "task": task, "log_probs": reader}
 
 
-def run(
-    method: Any, config: TrainConfig, given: dict, hooks: list, outputs: Outputs
-) -> int:
+def run(given: dict[str, Any], config: TrainConfig, outputs: Outputs) -> int:
     """Train with the arguments `given`, and write the outputs even if the run fails."""
 
     def keep(result: rl.History) -> None:
@@ -388,12 +383,12 @@ def run(
         if waiting:
             signal.raise_signal(waiting.pop())
 
-    hooks = [*hooks, send_again]
+    given["hooks"].append(send_again)
     wait = signals_to(lambda number, _: waiting.append(number))
     with wait, warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: say(f"warning: {message}")
         try:
-            result = rl.train(method, config=config, hooks=hooks, **given)
+            result = rl.train(config=config, **given)
         except BaseException as error:
             if (so_far := getattr(error, "history", None)) is not None:
                 keep(so_far)
@@ -476,7 +471,7 @@ def explanation(error: Exception) -> str | None:
     if isinstance(error, UserError | ends):
         return str(error)
     text = str(error)
-    if any(words in text for words in ("No space left", "quota exceeded", "too large")):
+    if any(words in text for words in ("No space left", "File too large")):
         return one_line(error)  # of the system, or of safetensors
     # The messages of torch's allocators on a GPU, on Unix and on Windows.
     full = ("out of memory", "can't allocate memory", "not enough memory")

@@ -87,7 +87,7 @@ FLAGS = {
 def test_flags_reach_the_run(monkeypatch):
     seen = {}
 
-    def spy(algorithm, *, config, hooks, **_):
+    def spy(config, hooks, **_):
         every = [hook.every for hook in hooks if hasattr(hook, "every")]
         seen.update(vars(config), every=every)
         raise KeyboardInterrupt
