@@ -25,7 +25,6 @@ from refimpl import (
     TrainConfig,
     UserError,
     collect,
-    logprobs,
     loop,
     prepare,
     train,
@@ -120,37 +119,34 @@ def _from_config(kind, **settings) -> PreTrainedModel:
         return AutoModelForCausalLM.from_config(config).eval()
 
 
-def prepared(
-    algorithm="grpo",
-    *,
-    model=None,
-    reward=None,
-    task=None,
-    log_probs=logprobs.log_probs,
-    **settings,
-) -> Run:
-    """A run under `SMALL` with some settings changed, before its first rollout."""
-    config = replace(SMALL, **settings)
+def under_small(model=None, **arguments) -> dict:
+    """What `train` is handed: the warm model (or `model`), and `SMALL` with changes.
+
+    Keywords that `TrainConfig` knows go there, the rest to `train`. Of `corrections`
+    the rules are a dictionary, and the objects a list.
+    """
+    known = TrainConfig.__dataclass_fields__.keys() & arguments.keys()
+    if isinstance(arguments.get("corrections"), list):
+        known.remove("corrections")
+    config = replace(SMALL, **{name: arguments.pop(name) for name in known})
     model = warm_model() if model is None else model
-    return prepare(algorithm, config, model, TOKENIZER, task, reward, log_probs)
+    return {"config": config, "model": model, "tokenizer": TOKENIZER} | arguments
 
 
-def rolled_out(algorithm="grpo", **settings) -> tuple[Run, Batch, dict]:
+def prepared(algorithm="grpo", **arguments) -> Run:
+    """A run of `under_small`, before its first rollout."""
+    return prepare(algorithm, **under_small(**arguments))
+
+
+def rolled_out(algorithm="grpo", **arguments) -> tuple[Run, Batch, dict]:
     """A run that is `prepared`, its first rollout, and what was measured of it."""
-    run = prepared(algorithm, **settings)
+    run = prepared(algorithm, **arguments)
     return run, *collect(run, 0)
 
 
-def small_run(algorithm="grpo", *, model=None, **arguments):
-    """Train the warm model (or `model`) under `SMALL` with some settings changed.
-
-    Keywords that `TrainConfig` knows go there, the rest to `train`.
-    """
-    known = TrainConfig.__dataclass_fields__.keys() & arguments.keys()
-    config = replace(SMALL, **{name: arguments.pop(name) for name in known})
-    model = warm_model() if model is None else model
-    given = {"config": config, "model": model, "tokenizer": TOKENIZER}
-    return train(algorithm, **{"progress": False} | given | arguments)
+def small_run(algorithm="grpo", **arguments):
+    """Train as `under_small` says."""
+    return train(algorithm, **{"progress": False} | under_small(**arguments))
 
 
 def measured_loss(run: Run, batch: Batch) -> tuple[Tensor, dict[str, float]]:

@@ -55,7 +55,7 @@ TEXTS = {
     ("overlong_filtering", "True"): True,
     ("seed", "7"): 7,
     ("temperature", "2"): 2.0,
-    ("kl_estimator", "k3+"): "k3+",
+    ("normaliser", "constant"): "constant",
     ("critic_frozen", "attn,embed"): ("attn", "embed"),
 }
 
@@ -104,6 +104,14 @@ def test_gdpo_is_told_the_components_and_their_weights():
     same = Sum({"text": of_text, "rest": rest}, weights=(1.0, 0.5))
     batch, row = collect(prepared(reward=same, advantage="gdpo"), 0)
     assert row["reward_std"] == 0 and row["frac_reward_zero_std"] < 1
+    # What weighs nothing keeps no group alive: half of them have Â = 0
+    watched = Sum({"length": of_length, "watched": of_text}, weights=(1.0, 0.0))
+    batch, row = collect(prepared(reward=watched, advantage="gdpo"), 0)
+    idle = (batch.advantages == 0).all(-1).view(4, 4).all(-1)
+    assert row["frac_reward_zero_std"] == idle.float().mean() == 0.5
+    kept = {"advantage": "gdpo", "dynamic_sampling": True}
+    batch, row = collect(prepared(reward=watched, **kept), 0)
+    assert row["sampling/rounds"] > 1 and batch.advantages.any(-1).all()
     total = Sum({"length": of_length, "text": of_text}, weights=(1.0, 0.5))
     run = prepared(reward=total, advantage="gdpo", dynamic_sampling=True)
     rollout = (batch := collect(run, 0)[0]).rollout

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from refimpl import History, StalenessError, checkpoint, evaluate, hooks
+from refimpl.checkpoint import Checkpoint
 from refimpl.files import CheckpointError
 from refimpl.logprobs import log_probs
 from refimpl.rollout import Batch
@@ -71,8 +72,8 @@ def test_hooks_see_the_row_and_the_batch_before_bar_and_checkpoint_do(
             run.stop_signal = signal.SIGINT
 
     monkeypatch.setattr(hooks, "tqdm", bar := Mock())
-    settings = {"checkpoint_every": 1, "checkpoint_dir": tmp_path, "eval_every": 2}
-    history = interrupted(hooks=[first, second], progress=True, rollouts=3, **settings)
+    own = [first, second, Checkpoint(tmp_path, every=1)]
+    history = interrupted(hooks=own, progress=True, rollouts=3, eval_every=2)
     assert seen == [(0, 0.0, 1, True), (1, 1.0, 2, False)]
     assert call(total=3, initial=0, desc="grpo", leave=False) in bar.mock_calls
     shown = [said.kwargs["reward"] for said in bar().set_postfix.call_args_list]
@@ -83,11 +84,11 @@ def test_hooks_see_the_row_and_the_batch_before_bar_and_checkpoint_do(
 @pytest.mark.parametrize("why", [STILL, {"reward": always_one}])
 def test_a_policy_that_does_not_move_is_refused(why, tmp_path):
     """It is saved first."""
-    settings = {"checkpoint_dir": tmp_path, "checkpoint_every": 1, "overwrite": True}
     for rollouts, done in ((2, 2), (7, 5)):
+        kept = Checkpoint(tmp_path, overwrite=True, every=1)
         said = rf"after {done} rollouts with K = 2 .* Check the rewards"
         with pytest.raises(StalenessError, match=said) as caught:
-            small_run(rollouts=rollouts, **settings, **why)
+            small_run(rollouts=rollouts, hooks=[kept], **why)
         history = caught.value.history
         assert len(history) == len(saved(tmp_path)) == done
     assert largest_difference(history.model, warm_model()) < 1e-9
@@ -144,10 +145,9 @@ def test_a_second_ctrl_c_during_the_last_save_keeps_the_history(tmp_path, monkey
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):
-    settings = {"checkpoint_dir": tmp_path, "checkpoint_every": 1}
     with monkeypatch.context() as patch:
         unwritable(patch, when=2)
-        history = ended(**settings)
+        history = ended(hooks=[Checkpoint(tmp_path, every=1)])
     assert isinstance(history.ended, CheckpointError) and whole(history, 2)
     assert len(saved(tmp_path)) == 1
     assert {path.name for path in tmp_path.iterdir()} == {checkpoint.NAME, ".lock"}
@@ -156,7 +156,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    history = ended(**settings, overwrite=True)
+    history = ended(hooks=[Checkpoint(tmp_path, overwrite=True, every=1)])
     assert isinstance(history.ended, CheckpointError)
     assert os.strerror(errno.ENOSPC) in str(history.ended)
 
@@ -175,8 +175,7 @@ def judged(away: list):
 def test_a_reward_that_fails_once_ends_the_run_and_loses_no_rollout(tmp_path):
     history = ended(
         reward=judged([True, False, False]),
-        checkpoint_dir=tmp_path,
-        checkpoint_every=99,
+        hooks=[Checkpoint(tmp_path, every=99)],
     )
     assert "the judge is away" in str(history.ended)
     assert isinstance(history.ended.__cause__.__cause__, OSError)
@@ -204,7 +203,7 @@ def test_a_fault_of_the_program_is_raised_and_carries_the_history(tmp_path):
         return 1 / (1 - step)
 
     with pytest.raises(ZeroDivisionError) as caught:
-        small_run(hooks=[broken], checkpoint_dir=tmp_path, checkpoint_every=99)
+        small_run(hooks=[broken, Checkpoint(tmp_path, every=99)])
     history = caught.value.history
     assert len(history) == len(saved(tmp_path)) == 2
     assert history.ended is caught.value and history.model is not None
