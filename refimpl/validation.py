@@ -10,11 +10,9 @@
 pydantic checks numbers and texts, jaxtyping the types and shapes of tensors.
 """
 
-import contextlib
 import difflib
 import functools
 import inspect
-import json
 import operator
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -168,23 +166,6 @@ def plain(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(map(plain, value))
     return value.item() if getattr(value, "ndim", None) == 0 else value
-
-
-def from_text(name: str, annotation: Any, text: str) -> Any:
-    """Convert `text` to the type `annotation`; several values are separated by commas.
-
-    Raises `UserError` if that is impossible.
-    """
-    if text.lower() == "none" and NoneType in typing.get_args(annotation):
-        return None
-    adapter: TypeAdapter = TypeAdapter(annotation, config=STRICT)
-    with contextlib.suppress(ValidationError):
-        return adapter.validate_strings(text)
-    with contextlib.suppress(ValidationError):
-        return adapter.validate_json(f"[{text}]")
-    with contextlib.suppress(ValidationError):
-        return adapter.validate_json(json.dumps(text.split(",")))
-    raise UserError(sentence(name, annotation, text))
 
 
 def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> None:

@@ -30,6 +30,8 @@ from refimpl import (
     train,
     warm_start,
 )
+from refimpl.cli import pairs
+from refimpl.corrections import RULES
 from refimpl.history import Meter
 from refimpl.models import Model, build
 from refimpl.moe import routers
@@ -136,6 +138,13 @@ def under_small(model=None, **arguments) -> dict:
 def prepared(algorithm="grpo", **arguments) -> Run:
     """A run of `under_small`, before its first rollout."""
     return prepare(algorithm, **under_small(**arguments))
+
+
+def settings(words) -> dict:
+    """Arguments of `TrainConfig` from words NAME=VALUE, a correction by its name."""
+    given = pairs(words)
+    rules = {name: given.pop(name) for name in RULES if name in given}
+    return given | ({"corrections": rules} if rules else {})
 
 
 def rolled_out(algorithm="grpo", **arguments) -> tuple[Run, Batch, dict]:

@@ -6,7 +6,18 @@ from course.kit.answer_sheet import answer_sheet
 from course.kit.exercise import ABSOLUTE, RELATIVE, exercises, verdict
 
 WITHOUT_CODE = {key: one for key, one in exercises().items() if not one.cases}
-each = pytest.mark.parametrize("key", WITHOUT_CODE)
+
+
+def numbers_of(exercise) -> list:
+    """Its solution and the answers that it has a reply for."""
+    return [exercise.solution, *exercise.mistakes.values()]
+
+
+NUMBERS = [
+    key
+    for key, exercise in WITHOUT_CODE.items()
+    if all(isinstance(x, int | float) for x in numbers_of(exercise))
+]
 
 
 def checked(key, answer) -> str:
@@ -21,18 +32,15 @@ def looked_up(sheet: dict, number: float) -> str:
     return sheet["otherwise"].replace("{}", str(number))
 
 
-@each
+@pytest.mark.parametrize("key", NUMBERS)
 def test_a_number_is_judged_alike_on_a_grid_and_beside_each_threshold(key):
     exercise = WITHOUT_CODE[key]
-    numbers = [exercise.solution, *exercise.mistakes.values()]
-    if not all(isinstance(x, int | float) for x in numbers):
-        return
     sheet = answer_sheet(exercise)
     if exercise.choices:
         assert sheet["choices"] == [[*map(str, exercise.choices)]]
         return
     grid = [n / 10 for n in range(-25, 26)]
-    for x in numbers:
+    for x in numbers_of(exercise):
         reach = ABSOLUTE + RELATIVE * abs(x)
         grid += [x + part * reach for part in (-1.01, -0.99, 0, 0.99, 1.01)]
     for x in grid:

@@ -11,7 +11,6 @@ from torch.testing import assert_close
 
 from refimpl import UserError
 from refimpl.advantages import (
-    CRITIC_FREE,
     Scored,
     batch_std,
     distillation,

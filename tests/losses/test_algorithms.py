@@ -16,10 +16,8 @@ from torch.autograd import grad
 from torch.testing import assert_close
 
 from refimpl.algorithms import ALGORITHMS, Objective, Tokens, from_gate, get
-from refimpl.config import TrainConfig
-from refimpl.corrections import RULES
 from refimpl.options import has_penalty
-from refimpl.validation import UserError, annotations
+from refimpl.validation import UserError
 from tests.losses.batches import (
     EXACT,
     FLOAT64,
@@ -356,14 +354,6 @@ def test_an_objective_of_ones_own_may_act_anywhere_unless_it_says_otherwise():
         (from_gate(lambda r, a: torch.ones_like(r)), {}, False),
     ):
         assert has_penalty(algorithm, chosen) is acts
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_no_hyperparameter_has_a_settings_name(name):
-    """`--set` would take it for the setting, without a word."""
-    assert {*ALGORITHMS[name].annotations}.isdisjoint(
-        {*annotations(TrainConfig), *RULES}
-    )
 
 
 # What is refused

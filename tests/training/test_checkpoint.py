@@ -170,7 +170,10 @@ OTHERS = {
         "seed was 0, now 5; minibatches was 2, now 4",
     ),
     "task": ({"task": Arithmetic(min_terms=3)}, "task was .*terms=2.*, now .*terms=3"),
-    "reward": ({"reward": Arithmetic.reward}, "fixed_noise', now .*correctness'"),
+    "reward": (
+        {"reward": Arithmetic.reward},
+        "fixed_noise>', now '<function correctness>'",
+    ),
     "reward, an object": ({"reward": Interrupting(when=9)}, "Interrupting object>'"),
     "length": ({"rollouts": 1}, "holds 2 rollouts already, more than the 1"),
 }

@@ -280,6 +280,7 @@ def test_a_rollout_in_numbers():
     world = Arithmetic()
     one = drawn(1.0, 0.0, 0.5, 0.5, correct=[1.0, 0.0, 1.0, 1.0], texts=TEXTS)
     assert describe(one, world) == {
+        "sampling/rounds": 1.0,
         "reward": 0.5,
         "reward_std": pytest.approx(0.5**0.5 / 2),
         "frac_reward_zero_std": 0.5,

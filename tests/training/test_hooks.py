@@ -66,7 +66,6 @@ def test_hooks_see_the_row_and_the_batch_before_bar_and_checkpoint_do(
         row["reward"], row["mine"] = 100.0 + step, 1.0
 
     def second(run, step):
-        torch.set_grad_enabled(False)  # which must not stop the training
         run.history.rows[-1]["mine"] += 1.0
         if step == 1:
             run.stop_signal = signal.SIGINT
@@ -108,10 +107,8 @@ def interrupted(**arguments) -> History:
     arguments.setdefault("rollouts", 4)
     with pytest.raises(KeyboardInterrupt) as caught:
         small_run(**arguments)
-    said = (
-        f"stopped after 2 of {arguments['rollouts']} rollouts: interrupted (sys.last_"
-    )
-    assert str(caught.value).startswith(said)
+    said = f"stopped after 2 of {arguments['rollouts']} rollouts: interrupted"
+    assert str(caught.value) == said
     assert caught.value.history.ended is caught.value
     return caught.value.history
 

@@ -81,7 +81,7 @@ def test_objects_that_fit_are_taken_by_every_method(name):
         "corrections": [SamplerMismatch(CUT)],
     }
     objects |= {"log_probs": lambda *given: log_probs(*given), "reward": fixed_noise}
-    for settings in ({"max_new_tokens": 1}, {"dtype": "bfloat16", "beta": 0.1}):
+    for settings in ({"max_new_tokens": 1}, {"dtype": "bfloat16"}):
         model = random_moe() if shifts else warm_model()
         config = replace(SMALL, **settings)
         assert prepare(name, config, model, TOKENIZER, **objects).handed_in

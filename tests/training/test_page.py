@@ -134,7 +134,9 @@ def first_update(name, model, **settings):
     return run, batch, measured_loss(run, batch)[0], models
 
 
-def same_slopes(found, wanted, models):
+def same(found, wanted, models):
+    """Two losses, and their gradients."""
+    assert_close(found, wanted.to(found), rtol=1e-5, atol=1e-7)
     parameters = [p for m in models for p in m.parameters() if p.requires_grad]
     for one, other in zip(
         *(torch.autograd.grad(x, parameters) for x in (found, wanted))
@@ -160,8 +162,7 @@ def test_a_critic_adds_its_loss_and_its_advantages(name):
     logp, _ = rl.log_probs(run.model, rollout)
     wanted = method.policy_loss(logp, *known).loss
     wanted = wanted + value_loss(values(run.critic, rollout), V, returns, left)
-    assert_close(found, wanted.to(found), rtol=1e-5, atol=1e-7)
-    same_slopes(found, wanted, models)
+    same(found, wanted, models)
 
 
 def test_routers_shift_the_ratio_and_are_balanced():
@@ -174,8 +175,7 @@ def test_routers_shift_the_ratio_and_are_balanced():
     old_logp, weight = moe.shifted(batch.old_logp, weight, mask, moved.gamma)
     given = logp, old_logp, batch.advantages, mask, weight
     wanted = run.algorithm.policy_loss(*given).loss + BALANCE * moved.balance
-    assert_close(found, wanted.to(found), rtol=1e-5, atol=1e-7)
-    same_slopes(found, wanted, models)
+    same(found, wanted, models)
 
 
 @pytest.mark.parametrize("case", [*CASES, "ppo", "sao", "filtered"])
