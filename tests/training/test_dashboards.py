@@ -22,7 +22,8 @@ def train(monkeypatch):
 
     def short(method, config, hooks):
         few = {"prompts_per_rollout": 4, "eval_problems": 4, "eval_every": 2}
-        histories.append(whole(method, config=rl.TrainConfig(rollouts=2, **few), hooks=hooks))
+        config = rl.TrainConfig(rollouts=2, **few)
+        histories.append(whole(method, config=config, hooks=hooks))
 
     monkeypatch.setattr(rl, "train", short)
     return histories
