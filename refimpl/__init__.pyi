@@ -7,6 +7,7 @@ from . import curves as curves
 from . import entropy as entropy
 from . import evaluation as evaluation
 from . import files as files
+from . import gate as gate
 from . import history as history
 from . import hooks as hooks
 from . import importance as importance
@@ -38,11 +39,11 @@ from .advantages import Scored as Scored
 from .algorithms import ALGORITHMS as ALGORITHMS
 from .algorithms import Objective as Objective
 from .algorithms import Tokens as Tokens
-from .algorithms import from_gate as from_gate
 from .algorithms import get as get
 from .config import TrainConfig as TrainConfig
 from .curves import curve as curve
 from .evaluation import evaluate as evaluate
+from .gate import from_gate as from_gate
 from .history import History as History
 from .hooks import StalenessError as StalenessError
 from .logprobs import log_probs as log_probs

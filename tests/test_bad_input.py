@@ -530,7 +530,10 @@ FORMULAS: dict[str, list[Callable]] = {
         gate(lambda r: r),
         gate(lambda r, a: None),
         gate(lambda r, a: r * INF),
+        gate(lambda r, a: math.exp(r)),
+        gate(lambda r, a: r.nothing),
     ],
+    "name 'ppo'": [lambda: rl.from_gate(torch.mul, "ppo")],
     "objective": [own(objective=lambda logp, old_logp: 1)],
     "reward": [scored(rewards=FOUR.numpy()), scored(A.gae, rewards=FOUR)],
     "group": [

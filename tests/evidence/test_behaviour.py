@@ -8,9 +8,10 @@ import torch
 
 from experiments.arms import ARMS
 from experiments.behaviour import INPUTS, Inputs, answers, behaviour, rounded
-from refimpl.algorithms import ALGORITHMS, from_gate
+from refimpl.algorithms import ALGORITHMS
 from refimpl.config import TrainConfig
 from refimpl.corrections import BAND, RULES
+from refimpl.gate import from_gate
 from refimpl.validation import UserError
 
 BUILT = {name: (a, {}) for name, a in ALGORITHMS.items()}

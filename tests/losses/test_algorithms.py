@@ -6,6 +6,7 @@ here; tables hold for the names that are in them.
 """
 
 import math
+import warnings
 from dataclasses import replace
 from itertools import product
 
@@ -15,7 +16,8 @@ from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
 
-from refimpl.algorithms import ALGORITHMS, Objective, Tokens, from_gate, get
+from refimpl.algorithms import ALGORITHMS, Objective, Tokens, get
+from refimpl.gate import from_gate
 from refimpl.options import has_penalty
 from refimpl.validation import UserError
 from tests.losses.batches import (
@@ -278,6 +280,18 @@ def test_a_gate_may_work_in_place():
     gates = lambda r, a: torch.ones_like(r), working_in_place
     ours, theirs = (loss_and_slope(from_gate(gate), *batch) for gate in gates)
     assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[1], theirs[1])
+
+
+def test_a_gate_that_is_negative_everywhere_is_warned_of_once(recwarn):
+    """Where it is negative at some tokens, that is its author's affair."""
+    batch = random_batch([3, 5, 1])
+    loss_of(from_gate(lambda r, a: torch.where(r > 1, -1.0, 1.0)), *batch)
+    assert not recwarn
+    warnings.simplefilter("always")
+    turned = from_gate(lambda r, a: -torch.ones_like(r))
+    for _ in range(2):
+        loss_of(turned, *batch)
+    assert ["negative at every token" in str(w.message) for w in recwarn] == [True]
 
 
 @every

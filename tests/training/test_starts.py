@@ -98,6 +98,20 @@ def test_three_that_need_the_same_policy_train_it_once(cache, trainings):
     assert len(trainings) == 2
 
 
+def test_a_world_names_every_letter_that_it_writes(cache, trainings):
+    """Else the policy would learn to write an unknown token."""
+
+    class Loud(Arithmetic):
+        @staticmethod
+        def guess(prompt, rng):
+            return "#12!"
+
+    with pytest.raises(UserError, match="writes '!', but its characters are '0123"):
+        warm_start(replace(QUICK, world=Loud()))
+    Loud.characters += "!"
+    assert len(warm_start(replace(QUICK, world=Loud()))[1]) == len(TOKENIZER) + 1
+
+
 def test_the_loss_falls_on_the_response_and_its_end_alone():
     rows = Arithmetic().demonstrations(10, 0)
     batches = list(sft._batches(rows, TOKENIZER, 4))
