@@ -464,8 +464,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def explanation(error: Exception) -> str | None:
     """Return the message to print for an error, or None if it is a bug."""
-    known = UserError | CheckpointError | FloatingPointError
-    if isinstance(error, known) or isinstance(error, rl.StalenessError):
+    known = (UserError, CheckpointError, FloatingPointError, rl.StalenessError)
+    if isinstance(error, known):
         return str(error)
     text = str(error)
     if any(words in text for words in ("No space left", "File too large")):
