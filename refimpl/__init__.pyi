@@ -45,7 +45,7 @@ from .curves import curve as curve
 from .evaluation import evaluate as evaluate
 from .gate import from_gate as from_gate
 from .history import History as History
-from .hooks import StalenessError as StalenessError
+from .history import StalenessError as StalenessError
 from .logprobs import log_probs as log_probs
 from .loop import collect as collect
 from .loop import train as train

@@ -33,6 +33,7 @@ import refimpl as rl
 from refimpl.algorithms import ALGORITHMS
 from refimpl.config import Preset, TrainConfig
 from refimpl.files import CheckpointError, check_output
+from refimpl.history import StalenessError
 from refimpl.responses import DynamicSamplingError
 from refimpl.validation import (
     UserError,
@@ -464,7 +465,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def explanation(error: Exception) -> str | None:
     """Return the message to print for an error, or None if it is a bug."""
-    known = (UserError, CheckpointError, FloatingPointError, rl.StalenessError)
+    known = (UserError, CheckpointError, FloatingPointError, StalenessError)
     if isinstance(error, known):
         return str(error)
     text = str(error)

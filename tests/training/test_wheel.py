@@ -94,7 +94,7 @@ def test_the_description_of_the_wheel_runs_as_it_stands(installed, tmp_path):
     said = run(loss + nothing_more, cwd=tmp_path, **environment)
     assert "grad_fn" in said and "ratio" in said
     said = run(training, cwd=tmp_path, **environment)
-    assert float(said.split()[-1]) > 0.8
+    assert float(said.splitlines()[0]) > 0.8
 
 
 SCRIPT = """
@@ -116,7 +116,7 @@ def main() -> None:
     config = TrainConfig(rollouts=2, hyperparameters={"epsilon_low": 0.1})
     history: History = rl.train("gspo", config=config, reward=short, hooks=[tell])
     accuracy: float = history.accuracy
-    print(accuracy, history.acuracy)  # type: ignore[attr-defined]
+    print(accuracy, history.accurate)  # type: ignore[attr-defined]
     logp = torch.zeros(2, 3, requires_grad=True)
     weight = normalisers.token_mean(torch.ones(2, 3))
     old, advantages = logp.detach(), torch.tensor([1.0, -1.0])
@@ -131,5 +131,6 @@ MYPY = "import sys; from mypy.__main__ import console_entry; console_entry()"
 def test_the_types_of_a_script_that_uses_it_are_checked(installed, tmp_path):
     """A mistake in it is found, so the package's own types are in use."""
     (tmp_path / "script.py").write_text(SCRIPT)
-    flags = "--strict --no-incremental script.py".split()
+    # torch's own `backward` has no types.
+    flags = "--strict --allow-untyped-calls --no-incremental script.py".split()
     run(MYPY, *flags, cwd=tmp_path, PYTHONPATH=str(installed))
