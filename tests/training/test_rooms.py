@@ -75,6 +75,25 @@ def test_the_losses_need_neither_transformers_nor_what_the_trainer_needs():
     assert done.stdout.split() in (["transformers"], ["filelock"], ["tqdm"])
 
 
+COMMAND = """
+import sys
+from refimpl.__main__ import main
+
+try:
+    main(sys.argv[1:])
+finally:
+    print("transformers" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    "words", ["--help", "train --help", "tran", "train --algorithm grop"]
+)
+def test_help_and_a_mistyped_command_do_not_wait_for_transformers(words):
+    done = own_process(COMMAND, *words.split())
+    assert done.stdout.split()[-1] == "False", done.stderr
+
+
 EVERYTHING = """
 import refimpl, sys
 print(*(name.removeprefix("refimpl.") for name in sys.modules))
