@@ -30,6 +30,7 @@ from web.notebook import Chapter
 from web.page import (
     ASSETS,
     NOTEBOOKS,
+    PLAYER,
     ROOT,
     TEMPLATES,
     Page,
@@ -239,7 +240,7 @@ def render(site: Site) -> dict[str, bytes]:
     menu = {group: [p for p in pages if p.group == group] for group in GROUPS}
     order = [page for group in menu.values() for page in group]
     files = dict(site.files)
-    for asset in ASSETS.glob("*.[cj]s*"):
+    for asset in [*ASSETS.glob("*.[cj]s*"), *PLAYER.glob("player.*s")]:
         files[f"assets/{asset.name}"] = asset.read_bytes()
     for page in pages:
         at = order.index(page) if page in order else None
