@@ -30,17 +30,11 @@ from tyro.constructors import (
 )
 
 import refimpl as rl
-from refimpl import checkpoint as checkpoints
 from refimpl.algorithms import ALGORITHMS
-from refimpl.checkpoint import Checkpoint
-from refimpl.config import TrainConfig
+from refimpl.config import Preset, TrainConfig
 from refimpl.files import CheckpointError, check_output
-from refimpl.hooks import Samples, StalenessError
-from refimpl.models import Preset
-from refimpl.options import check_fit
+from refimpl.history import StalenessError
 from refimpl.responses import DynamicSamplingError
-from refimpl.session import Interrupted, signals_to
-from refimpl.tasks import Arithmetic, rare_careful
 from refimpl.validation import (
     UserError,
     annotations,
@@ -124,16 +118,17 @@ class Outputs:
         """Make the hooks that print samples and save checkpoints."""
         hooks: list[Any] = []
         if self.samples is not None or self.samples_every:
-            hooks.append(Samples(self.samples_every or 1, show=True))
+            hooks.append(rl.hooks.Samples(self.samples_every or 1, show=True))
         if self.checkpoint_dir is not None:
             again, every = (self.resume, self.overwrite), self.checkpoint_every or 10
-            hooks.append(Checkpoint(self.checkpoint_dir, *again, every))
+            hooks.append(rl.checkpoint.Checkpoint(self.checkpoint_dir, *again, every))
         elif self.resume or self.checkpoint_every:
             raise UserError("--resume and --checkpoint-every need a --checkpoint-dir")
         return hooks
 
 
-# Commands. Each imports what only it needs.
+# Commands. Each imports what only it needs, some of it through `rl`, so that help and a
+# mistyped flag do not wait for transformers.
 
 
 def train(
@@ -144,7 +139,10 @@ def train(
     config: Annotated[TrainConfig, arg(name="")],
 ) -> int:
     """Train a policy, and print its held-out accuracy in the last line."""
-    check_fit(config, rl.get(algorithm))
+    method = rl.get(algorithm)
+    if "transformers" not in sys.modules:
+        say("loading transformers …")
+    rl.options.check_fit(config, method)
     outputs.check()
     task, hooks = task_of(start), outputs.hooks()
     given = policy_of(start, task, config, outputs.merge)
@@ -315,7 +313,7 @@ def task_of(start: Start) -> Any:
         from refimpl.pretrained import gym
 
         return gym.ReasoningGym(name.removeprefix(GYM), **settings)
-    worlds = {"arithmetic": Arithmetic, "rare-careful": rare_careful}
+    worlds = {"arithmetic": rl.tasks.Arithmetic, "rare-careful": rl.tasks.rare_careful}
     if name not in worlds:
         known = [*worlds, f"{GYM}NAME"]
         raise UserError(
@@ -384,7 +382,7 @@ def run(given: dict[str, Any], config: TrainConfig, outputs: Outputs) -> int:
             signal.raise_signal(waiting.pop())
 
     given["hooks"].append(send_again)
-    wait = signals_to(lambda number, _: waiting.append(number))
+    wait = rl.session.signals_to(lambda number, _: waiting.append(number))
     with wait, warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: say(f"warning: {message}")
         try:
@@ -394,7 +392,7 @@ def run(given: dict[str, Any], config: TrainConfig, outputs: Outputs) -> int:
                 keep(so_far)
             raise
         keep(result)
-    if isinstance(result.ended, Interrupted):
+    if isinstance(result.ended, rl.session.Interrupted):
         waiting.insert(0, result.ended.number)
     if waiting:
         return 128 + waiting[0]
@@ -419,7 +417,7 @@ def save_policy(model: Any, tokenizer: Any, outputs: Outputs) -> None:
 def summarise(result: rl.History, config: TrainConfig, folder: Path | None) -> None:
     """Print the run's accuracy, and how to continue if it ended early."""
     can_go_on = isinstance(result.ended, KeyboardInterrupt | CheckpointError)
-    if can_go_on and folder and (folder / checkpoints.NAME).exists():
+    if can_go_on and folder and (folder / rl.checkpoint.NAME).exists():
         say(f"continue with --checkpoint-dir {folder} --resume")
     last = result.rows[-1]
     measured = [a for a in result["accuracy"] if a == a]
@@ -467,8 +465,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def explanation(error: Exception) -> str | None:
     """Return the message to print for an error, or None if it is a bug."""
-    ends = CheckpointError | FloatingPointError | StalenessError
-    if isinstance(error, UserError | ends):
+    known = (UserError, CheckpointError, FloatingPointError, StalenessError)
+    if isinstance(error, known):
         return str(error)
     text = str(error)
     if any(words in text for words in ("No space left", "File too large")):
