@@ -157,7 +157,8 @@ def train(
     task, hooks = task_of(start, reward), outputs.hooks()
     given = policy_of(start, task, config, outputs.merge)
     if start.model is not None:
-        hooks = [first_answers, *hooks]
+        printed = any(isinstance(hook, rl.hooks.Samples) for hook in hooks)
+        hooks.append(functools.partial(first_answers, show=not printed))
     given |= {"algorithm": algorithm, "hooks": hooks, "reward": reward}
     return run(given, config, outputs)
 
@@ -276,7 +277,8 @@ def registry(arguments: list[str]) -> ConstructorRegistry:
 
     The defaults of some fields are others if `arguments` have --model.
     """
-    flags, defaults = {word.partition("=")[0] for word in arguments}, {}
+    flags = {word.partition("=")[0] for word in arguments}
+    defaults: dict[str, Any] = {}
     if "--model" in flags:
         defaults = OF_ALL_WEIGHTS if "--all-weights" in flags else OF_A_MODEL
     made = ConstructorRegistry()
@@ -425,14 +427,15 @@ def policy_of(
     return {"model": model, "tokenizer": tokenizer, "task": task, "log_probs": reader}
 
 
-def first_answers(run: Any, step: int) -> None:
+def first_answers(run: Any, step: int, show: bool = True) -> None:
     """Show three answers of the first rollout, and what to look at if none is right."""
     if step > 0:
         return
     drawn = run.drawn
     numbers = drawn.rewards.tolist(), drawn.group_size
     shown = rl.samples.chosen(step, drawn.prompts, drawn.texts, *numbers)[:3]
-    rl.samples.show(shown, getattr(run.tokenizer, "all_special_tokens", ()))
+    if show:
+        rl.samples.show(shown, getattr(run.tokenizer, "all_special_tokens", ()))
     if (best := drawn.correct.max()) < 1:
         say(
             f"none of the first {len(drawn.texts)} answers is fully right; the best "

@@ -73,7 +73,8 @@ def test_train_writes_history_samples_and_policy(capsys, monkeypatch):
 
 
 FLAGS = {
-    "": vars(TrainConfig()),
+    "": vars(TrainConfig(**cli.OF_A_MODEL)),
+    "--all-weights": {"learning_rate": 1e-5},
     "--seed 3 --no-whiten --value-clip None": {"seed": 3, "value_clip": None},
     "--critic-frozen attn embed": {"critic_frozen": ("attn", "embed")},
     "--hyperparameters epsilon=0.3": {"hyperparameters": {"epsilon": 0.3}},
