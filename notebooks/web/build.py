@@ -105,7 +105,7 @@ class Site:
         terms = glossary.addresses(self.pages)
         for name, page in list(self.pages.items()):
             if page.group == CHAPTERS:
-                page = replace(page, body=markdown.linked(page.body, terms))
+                page = glossary.explained(page, terms)
             self.pages[name] = self.joined(page)
         for page in self.code.values():
             self.pages[page.file] = page

@@ -1,6 +1,5 @@
 """Markdown as HTML: mathematics typeset, headings with anchors, code in colour."""
 
-import html
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -111,19 +110,3 @@ def in_prose(body: str, change: Callable[[str], str]) -> str:
         elif not inside and part.strip():
             parts[i] = change(part)
     return "".join(parts)
-
-
-def linked(body: str, terms: dict[str, str]) -> str:
-    """Link the first use of every term in prose to its address."""
-    left = dict(terms)
-
-    def first(text: str) -> str:
-        for term in sorted(left, key=len, reverse=True):
-            pattern = rf"(?<![\w-]){re.escape(html.escape(term))}(?![\w-])"
-            if found := re.search(pattern, text):
-                link = f'<a class="term" href="{left.pop(term)}">{found[0]}</a>'
-                before, after = text[: found.start()], text[found.end() :]
-                return first(before) + link + first(after)
-        return text
-
-    return in_prose(body, first)

@@ -1,6 +1,7 @@
 """Every solution passes, every known mistake is named, nothing passes by accident."""
 
 import copy
+import math
 import random
 import re
 
@@ -37,7 +38,7 @@ def named(key, says):
 def test_right_answers_pass_and_each_mistake_gets_its_own_message(key):
     exercise = ALL[key]
     assert verdict(key, exercise.solution) == right(key)
-    for says, mistake in exercise.mistakes.items():
+    for says, mistake in exercise.wrong():
         assert verdict(key, mistake) == named(key, says)
     assert len(exercise.mistakes) >= min(3, len(exercise.choices) - 1 or 3)
 
@@ -71,10 +72,12 @@ def spoiling(answer):
     """`answer`, which leaves nothing of its arguments."""
 
     def spoiled(*arguments):
-        result = copy.deepcopy(answer(*arguments) if callable(answer) else answer)
+        result = answer(*arguments) if callable(answer) else answer
+        if isinstance(result, torch.Tensor):
+            result = result.clone()  # keeps its gradient
         for argument in arguments:
             if isinstance(argument, torch.Tensor):
-                argument.zero_()
+                argument.data.zero_()
             elif isinstance(argument, list):
                 argument.clear()
         return result
@@ -86,7 +89,7 @@ def spoiling(answer):
 def test_an_answer_may_change_its_arguments(key):
     """It is as right or as wrong as before, and the next one meets whole cases."""
     exercise, cases = ALL[key], repr(ALL[key].cases)
-    for says, mistake in exercise.mistakes.items():
+    for says, mistake in exercise.wrong():
         assert verdict(key, spoiling(mistake)) == named(key, says)
         assert verdict(key, spoiling(exercise.solution)) == right(key)
     assert repr(exercise.cases) == cases
@@ -143,12 +146,24 @@ def test_what_is_no_answer_is_told_from_a_wrong_one(capsys):
         if response == answer:
             return True
 
+    def prints(response, answer):
+        print(response == str(answer))
+
+    def sometimes(response, answer):
+        if response == "#12":
+            return True
+
     def stub(response, answer):
         """Still to be written."""
         ...
 
     verifier = typed_cells()["00.verify"]
-    assert "you return None" in judge(verifier, forgets_to_return)[1]
+    assert "no `return` was reached" in judge(verifier, forgets_to_return)[1]
+    assert "prints, but returns nothing" in judge(verifier, prints)[1]
+    assert "you return None" in judge(verifier, sometimes)[1]
+    loss = typed_cells()["02.ppo_loss"]
+    assert "prints, but" in judge(loss, lambda *given: print(given[0].sum()))[1]
+    assert "without calling it" in judge(loss, torch.tensor(0.3))[1]
     assert judge(verifier, stub)[0] == EMPTY
     _, says = judge(verifier, lambda response, answer: None.group())
     assert says.startswith("Your code raised AttributeError") and "(for " in says
@@ -163,8 +178,8 @@ def test_of_a_long_answer_only_the_first_wrong_place_is_shown():
         gate = ALL["2.1"].solution(r, advantage, epsilon)
         return torch.where(r == 1.25, 0.5, gate)
 
-    reply = "We do not know this mistake. At [5] and for r = 1.25, advantage = 2, "
-    reply += "epsilon = 0.2 you return 0.5; it should be 0."
+    reply = "This is not one of the slips that we know. At [5] and for r = 1.25, "
+    reply += "advantage = 2, epsilon = 0.2 you return 0.5; it should be 0."
     assert verdict("2.1", rounded) == named("2.1", reply)
 
     _, says = judge(typed_cells()["02.ppo_loss"], lambda *_: torch.tensor(2.0))
@@ -182,6 +197,48 @@ def test_a_loss_with_the_right_gradient_and_another_value_is_told_so(key):
     assert says.startswith("The gradient is right, but the value is not.")
 
 
+@pytest.mark.parametrize(
+    ("key", "number"),
+    [("9.4", -2 * math.log(0.7)), ("13.2", 0.4499), ("9.1", 1.77), ("8.1", 1.105)],
+)
+def test_a_number_may_have_more_digits_than_were_asked_for(key, number):
+    assert verdict(key, number) == verdict(key, torch.tensor(number)) == right(key)
+    assert verdict(key, 10 * number).startswith("✗")
+
+
+def test_a_mistake_is_known_by_all_its_digits():
+    """Rounded, 1.5 would be 2, which is right; 0.128 is the accuracy in 13.2."""
+    assert "30 / 20" in verdict("9.1", 1.5)
+    assert "That is the accuracy" in verdict("13.2", 0.128)
+
+
+def test_replayed_weights_keep_their_gradient():
+    def detached(logits, experts):
+        return logits[experts].detach().softmax(-1)
+
+    def one_by_one(logits, experts):
+        total = sum(logits[i].exp() for i in experts)
+        return [logits[i].exp() / total for i in experts]
+
+    assert "the router keeps its gradient" in verdict("9.3", detached)
+    assert verdict("9.3", one_by_one) == right("9.3")
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ((10, "c"), "Line 10 is right: half the squared error minus the objective is"),
+        ((8, "a"), "Line 8 is right, and the reason is another one."),
+        ((33, "a"), "The listing has lines 1 to 10."),
+        ((8, "b"), "Your answer to “reason” is right, but the other one is not."),
+    ],
+)
+def test_of_a_wrong_line_and_reason_what_is_right_is_said(answer, says):
+    assert verdict("2.4", answer).startswith(named("2.4", says))
+    assert verdict("2.4", "4b") == right("2.4")
+    assert "None of this is right" in verdict("1.2", ("smaller", 1))
+
+
 TYPED = typed_cells()
 
 
@@ -190,7 +247,7 @@ def test_a_typed_cell_hands_back_what_is_right_and_names_each_mistake(key, capsy
     exercise = TYPED[key]
     assert typed(key, exercise.solution) is exercise.solution
     assert "run your function" in capsys.readouterr().out
-    for says, mistake in exercise.mistakes.items():
+    for says, mistake in exercise.wrong():
         assert judge(exercise, mistake) == (WRONG, says)
         assert typed(key, mistake) is exercise.solution
         assert says in capsys.readouterr().out

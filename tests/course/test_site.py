@@ -314,6 +314,12 @@ def test_words_and_symbols_are_explained_where_they_stand(site, browser):
     wait(lambda: "responses to each prompt" in browser.execute_script(NOTE), "G")
 
 
+def test_no_opening_explains_a_word(site):
+    for path in NOTEBOOKS:
+        opening, _, rest = (site / f"{path.stem}.html").read_text().partition("<h2 id=")
+        assert 'class="term"' in rest and 'class="term"' not in opening, path.stem
+
+
 UNFOLDED = """
     const done = arguments[0], frame = requestAnimationFrame;
     document.querySelectorAll('main details').forEach(one => one.open = true);

@@ -9,8 +9,8 @@ import nbformat
 import pytest
 from PIL import Image
 
-from web import __main__, build, start
-from web.page import Page
+from web import __main__, build, glossary, start
+from web.page import Page, SiteError
 from web.tables import still
 
 GATE = "10_gate_1.json"
@@ -119,3 +119,21 @@ def test_where_no_site_can_stand_is_said_before_the_work(place, course, monkeypa
 def test_a_folder_that_holds_something_else_stays(course):
     (course / "site/search-index.js").unlink()
     assert "site holds something other than a site" in refused(course)
+
+
+def test_a_term_is_explained_where_it_is_marked_and_nowhere_else(monkeypatch):
+    body = (
+        "<p>Does the push end?</p>\n<h2>The push</h2>\n<p>They push. Then the\npush "
+        "is a <b>factor</b>, and the push is small.</p>"
+    )
+    page, terms = Page("01_x.html", "x", body), {"push": "notation.html#push"}
+    monkeypatch.setattr(glossary, "MARKED", {"01_x": ["the [push] is"]})
+    link = '<a class="term" href="notation.html#push">push</a>'
+    linked = body.replace("the\npush is a", f"the\n{link} is a")
+    assert glossary.explained(page, terms).body == linked
+    phrases = ["They [push]", "Does the [push]", "no [push]"]
+    monkeypatch.setattr(glossary, "MARKED", {"01_x": phrases})
+    with pytest.raises(SiteError, match=r"no longer says Does the \[push\], no \[push"):
+        glossary.explained(page, terms)
+    with pytest.raises(SiteError, match="no term 'push'"):
+        glossary.explained(page, {})

@@ -131,7 +131,7 @@ def test_what_was_measured_before_a_crash_or_the_limit_is_written(
         (["--device", "cuda:0", "--tiny"], "torch sees no CUDA device"),
         (["--device", "cpu"], "on the CPU would say nothing about a GPU"),
         (["--device", "gpu", "--tiny"], "cannot use device 'gpu'"),
-        (["--device", "cpu", "--tiny", "--out", "."], "cannot write to '.' as a file"),
+        (["--device", "cpu", "--tiny", "--out", "."], "cannot write a file to '.'"),
     ],
 )
 def test_without_a_gpu_it_says_so_and_measures_nothing(

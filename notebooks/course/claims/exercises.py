@@ -80,6 +80,7 @@ EXERCISES = (
     Exercise(
         "12.2",
         solution=3.2,
+        decimals=1,
         why="√(1/5 + 1/100) against √(2/100).",
         mistakes={
             "That would be true if warm starts did not differ, but they differ as "
@@ -92,6 +93,7 @@ EXERCISES = (
     Exercise(
         "12.3",
         solution=2,
+        decimals=0,
         why="From about 21e-4 to about 6e-4: a factor of 3.6, which is 1.8 doublings.",
         mistakes={
             "That is the factor, or the number of doublings from 1 update to 16. By "

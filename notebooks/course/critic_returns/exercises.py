@@ -11,6 +11,17 @@ def two_lambdas(reward, values, lam, lam_critic=1.0):
     return torch.stack([for_policy, for_critic + values])
 
 
+def _paid_everywhere(reward, values, lam, lam_critic=1.0):
+    """The reward at each token instead of the last one."""
+    paid = [torch.zeros_like(values), torch.zeros_like(values)]
+    for found, decay in zip(paid, (lam, lam_critic)):
+        A, after = 0.0, 0.0
+        for t in reversed(range(len(values))):
+            A = reward + after - values[t] + decay * A
+            found[t], after = A, values[t]
+    return torch.stack([paid[0], paid[1] + values])
+
+
 def _gae(reward, values, lam, last=0.0):
     A, after, found = 0.0, last, torch.zeros_like(values)
     for t in reversed(range(len(values))):
@@ -35,10 +46,21 @@ TYPED = (
             "The targets have a λ of their own. Yours are those of the advantages.": {
                 "lam_critic)": "lam)"
             },
+            "With λ_critic = 1 each target is the reward, as yours are. That is the "
+            "usual value, but `lam_critic` may be another: compute Â + V with it.": {
+                "values, lam_critic)": "values, 1.0)"
+            },
             "Those are the critic's errors. A target is Â + V.": {" + values": ""},
-            "The reward comes once, at the last token.": {
+            "The reward comes once, at the last token. You add it to each advantage.": {
                 "[for_policy,": "[for_policy + reward,"
             },
+            "The reward comes once, with the last token. You give it to every "
+            "token.": _paid_everywhere,
+            "The sum decays by λ. You add up all later errors undiminished.": (
+                lambda reward, values, lam, lam_critic=1.0: two_lambdas(
+                    reward, values, 1.0, 1.0
+                )
+            ),
             "After the last token there is no value: V is 0 there.": {
                 "values, lam),": "values, lam, float(values[-1])),"
             },
@@ -71,6 +93,12 @@ EXERCISES = (
         mistakes={
             "That is 1/α for α = 1.5, rounded up.": 1,
             "There λ is 0.5.": 40,
+            "There λ is 0.05, and above zero for the first time.": 21,
+            "There λ is 0.8. Look for the end of the flat part.": 100,
+            "There λ is 0.95, GAE's usual value. Look for the place where it leaves "
+            "zero.": 400,
+            "That is α. The question asks for a length in tokens.": 0.05,
+            "That is λ up to there. The question asks for the length.": 0,
             "The line of α = 0.05: where does it leave the axis?": 2,
         },
     ),

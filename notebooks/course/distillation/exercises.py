@@ -125,6 +125,7 @@ EXERCISES = (
     Exercise(
         "17.3",
         solution=0.7,
+        decimals=1,
         why="0.71, 0.74 and 0.78. At the first character one teacher asks for a digit "
         "and the other for #, and the mean of their logarithms prefers neither.",
         mistakes={

@@ -109,6 +109,7 @@ EXERCISES = (
     Exercise(
         "8.1",
         solution=1.1,
+        decimals=1,
         why="The wild token counts as e^0.4, so s = e^(0.4/4) = 1.105.",
         mistakes={
             "In GRPO, yes: there a neighbour's ratio does not matter. Here the wild "
@@ -118,8 +119,6 @@ EXERCISES = (
                 1.5
             ),
             "That is the arithmetic mean of the ratios.": 5.8,
-            "That is it, with two decimals; give one.": 1.11,
-            "That is it, with three decimals; give one.": 1.105,
             "That is the coefficient of the clipped token. The question asks for its "
             "neighbours'.": (0.0),
         },

@@ -68,7 +68,7 @@ _HALVES = torch.tensor(
     [[0.5, 0.5, 0.5], [0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.0, 1.0], [1.0, 0, 0.5]]
 )
 _MEAN_FIRST = torch.tensor([[0.5, 0.0, 1.0, 0.5], [1.0, 1.0, 1.0, 1.0]])
-_CLOSE = torch.tensor([[0.50, 0.52], [0.0, 1.0], [0.0, 0.0]])
+_CLOSE = torch.tensor([[0.50, 0.52], [0.0, 1.0], [0.0, 0.0], [0.500, 0.501]])
 
 
 def _cases() -> tuple[tuple, ...]:
@@ -188,6 +188,8 @@ EXERCISES = (
             "The sum stays, but GRPO divides by B, dead answers included.": 1.0,
             "A dead group weakens the others, because B doubles.": 2.0,
             "Only the dead group's gradient is 0. The live group keeps its own.": 0.0,
+            "The size is right. But a negative factor would turn the gradient "
+            "round, and a dead group only weakens it.": -0.5,
             "B counts once: the gradient falls with the share of live groups.": 0.25,
             "Norms do not average as noise does: the sum is divided by B, not √B.": (
                 0.5**0.5
@@ -204,6 +206,8 @@ EXERCISES = (
                 -0.25
             ),
             "That is the right answer alone. The three wrong ones push back.": -1.5,
+            "That is the right answer's advantage alone. The three wrong ones push "
+            "back, and the loss has a minus in front.": 1.5,
             "That is the right answer's part. The three wrong ones push back.": -0.375,
             "That is the mean over all tokens. GRPO averages each response first, so "
             "its length drops out.": 1 / 6,
@@ -241,6 +245,14 @@ EXERCISES = (
             "A small spread still counts: rewards 0.50 and 0.52 give full-sized "
             "advantages, because they are divided by the std.": (
                 lambda rewards: _share(rewards.std(-1) < 0.1)
+            ),
+            "You allow for a small difference. Rewards of 0.500 and 0.501 give "
+            "full-sized advantages as well: a dead group's rewards are equal.": (
+                lambda rewards: _share(rewards.amax(-1) - rewards.amin(-1) < 0.01)
+            ),
+            "That says of each group whether it is dead. The share is one number: the "
+            "mean over the groups.": (
+                lambda rewards: (rewards.amin(-1) == rewards.amax(-1)).double()
             ),
             "A mean that equals the first reward proves nothing, as 0.5, 0, 1, 0.5 "
             "shows.": (lambda rewards: _share(rewards.mean(-1) == rewards[:, 0])),

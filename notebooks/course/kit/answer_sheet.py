@@ -30,9 +30,14 @@ def answer_sheet(exercise: Exercise, lines: int = 0) -> dict[str, Any] | None:
     if exercise.choices:
         return _chosen(exercise, [exercise.choices])
     numbers = (exercise.solution, *exercise.mistakes.values())
+    replies = [[*_bounds(x), reply(exercise, x)] for x in numbers]
+    if exercise.decimals is not None:
+        half = 0.5 / 10**exercise.decimals  # what is nearer is rounded to it
+        short = [x for x in numbers if round(x, exercise.decimals) == x]
+        replies += [[x - half, x + half, reply(exercise, x)] for x in short]
     nothing = reply(exercise, float("nan"))  # agrees with no number
     return {
-        "replies": [[*_bounds(x), reply(exercise, x)] for x in numbers],
+        "replies": replies,
         "otherwise": nothing.replace("nan", "{}"),
     }
 

@@ -13,8 +13,9 @@ import importlib
 import inspect
 import pkgutil
 import random
+import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,13 +29,14 @@ class Exercise:
     """`solution` is a function of the cases' arguments, or a plain value and `why`.
 
     `mistakes` maps a reply to the wrong function (or value) that it explains; a dict
-    stands for the solution with its keys' text replaced. `choices` holds the answers
+    stands for the solution with its keys' text replaced, and where code is asked for, a
+    list for several wrong functions. `choices` holds the answers
     that the task offers, if it offers any. Where two answers are asked for, `parts`
     names them, and `choices`, if given, has a tuple for each. Where a bug is sought in
     a listing of so many `lines`, an answer such as "6a" is its line and the reason.
-    With `gradient` a case's first argument is log π, and a function is judged by its
-    value and by its gradient with respect to it. Title, kind, difficulty and minutes
-    stand in the chapter, above the cell.
+    A number is rounded to `decimals`, if given, before it is compared. With `gradient`
+    a function is judged by its value and by its gradient with respect to a case's first
+    argument. Title, kind, difficulty and minutes stand in the chapter, above the cell.
     """
 
     key: str
@@ -45,6 +47,7 @@ class Exercise:
     choices: tuple = ()
     parts: tuple[str, ...] = ()
     lines: int = 0
+    decimals: int | None = None
     gradient: bool = False
 
     def __post_init__(self):
@@ -56,6 +59,15 @@ class Exercise:
         for says, wrong in self.mistakes.items():
             if isinstance(wrong, dict):
                 self.mistakes[says] = edited(self.solution, wrong)
+
+    def wrong(self) -> Iterator[tuple[str, Any]]:
+        """Each reply with each wrong answer that it explains."""
+        for says, wrong in self.mistakes.items():
+            several = self.cases and isinstance(wrong, list)
+            yield from ((says, one) for one in (wrong if several else [wrong]))
+
+
+AT_LINE = r"\d+ *[a-d]"
 
 
 def _at_line(answer: str) -> tuple[int, str]:
@@ -86,6 +98,10 @@ def judge(exercise: Exercise, attempt: Any) -> tuple[str, str]:
     """A mark (`RIGHT`, `WRONG` or `EMPTY`) and the sentence that explains it."""
     if is_stub(attempt):
         return EMPTY, "Not attempted yet."
+    if exercise.cases and not callable(attempt):
+        return WRONG, "Answer with a function: its name, without calling it."
+    if exercise.lines and isinstance(attempt, str) and re.fullmatch(AT_LINE, attempt):
+        attempt = _at_line(attempt)
     if exercise.parts and isinstance(attempt, str):  # "k3, k1" for ("k3", "k1")
         attempt = attempt.strip("()[] ").split(",")
     if exercise.parts and isinstance(attempt, list | tuple):
@@ -96,21 +112,23 @@ def judge(exercise: Exercise, attempt: Any) -> tuple[str, str]:
         return EMPTY, "Not attempted yet."
     except _Raised as raised:
         return WRONG, str(raised)
-    right = _answers(exercise, exercise.solution)
-    if _same(answers, right):
-        return RIGHT, "Right."
-    for says, wrong in exercise.mistakes.items():
-        if _same(answers, _answers(exercise, wrong)):
-            return WRONG, says
+    known = _known(exercise, answers)
+    if exercise.decimals is not None:
+        known = known or _known(exercise, _rounded(answers, exercise.decimals))
+    if known:
+        return known
     if not exercise.cases:
         return WRONG, _of_a_value(exercise, attempt)
+    if says := _of_nothing(exercise, attempt, answers):
+        return WRONG, says
+    right = _answers(exercise, exercise.solution)
     at = next(i for i, (a, b) in enumerate(zip(answers, right)) if not _same(a, b))
-    yours, wanted, says = answers[at], right[at], "We do not know this mistake."
+    yours, wanted, says = answers[at], right[at], UNKNOWN
     if exercise.gradient:
         if _same(yours[0], wanted[0]):
             return WRONG, (
-                "The value is right, but its gradient with respect to log π is not. "
-                "What should autograd see, and what is a constant?"
+                "The value is right, but its gradient is not. What should autograd "
+                "see, and what is a constant?"
             )
         if all(_same(a[1], b[1]) for a, b in zip(answers, right)):
             says = "The gradient is right, but the value is not."
@@ -124,6 +142,38 @@ def judge(exercise: Exercise, attempt: Any) -> tuple[str, str]:
         f"{says} {told[0].upper()}{told[1:]} you return {_show(yours)}; it should be "
         f"{_show(wanted)}."
     )
+
+
+UNKNOWN = "This is not one of the slips that we know."
+
+
+def _known(exercise: Exercise, answers: list) -> tuple[str, str] | None:
+    """The reply to a right answer, or to a mistake that the exercise declares."""
+    if _same(answers, _answers(exercise, exercise.solution)):
+        return RIGHT, "Right."
+    for says, wrong in exercise.wrong():
+        if _same(answers, _answers(exercise, wrong)):
+            return WRONG, says
+    return None
+
+
+def _rounded(answers: list, decimals: int) -> list:
+    if any(isinstance(one, str) for one in answers):
+        return answers
+    try:
+        return [round(float(one), decimals) for one in answers]
+    except (TypeError, ValueError):  # not a number
+        return answers
+
+
+def _of_nothing(exercise: Exercise, attempt: Any, answers: list) -> str:
+    """Say that a function returns nothing, or an empty text if it returns something."""
+    returned = [one[0] if exercise.gradient else one for one in answers]
+    if any(one is not None for one in returned):
+        return ""
+    if "print" in getattr(getattr(attempt, "__code__", None), "co_names", ()):
+        return "Your function prints, but returns nothing. Return the result instead."
+    return "Your function returns nothing: no `return` was reached."
 
 
 def _named(exercise: Exercise, case: tuple) -> dict[str, Any]:
@@ -163,12 +213,27 @@ def _of_a_value(exercise: Exercise, attempt: Any) -> str:
     if parts and not (isinstance(attempt, list | tuple) and len(attempt) == len(parts)):
         return f"Answer with {len(parts)} values: {', '.join(parts)}."
     if parts:
-        for name, part, wanted in zip(parts, attempt, solution):
-            if _same(part, wanted):
-                return f"Your answer to “{name}” is right, but the other one is not."
-    elif exercise.choices and not any(_same(attempt, x) for x in exercise.choices):
+        return _of_parts(exercise, attempt)
+    if exercise.choices and not any(_same(attempt, x) for x in exercise.choices):
         return f"Choose one of {', '.join(map(_text, exercise.choices))}."
-    return f"That is not it. Your answer: {_show(attempt)}."
+    return f"{UNKNOWN} Perhaps the hint helps. Your answer: {_show(attempt)}."
+
+
+def _of_parts(exercise: Exercise, attempt: Sequence) -> str:
+    """Say which part of a wrong answer is right, or which line does what it should."""
+    for name, part, wanted in zip(exercise.parts, attempt, exercise.solution):
+        if _same(part, wanted):
+            return f"Your answer to “{name}” is right, but the other one is not."
+    if not exercise.lines:
+        return "None of this is right yet. Perhaps the hint helps."
+    line = attempt[0]
+    innocent = f"Line {line} is right"
+    if line not in range(1, exercise.lines + 1):
+        return f"The listing has lines 1 to {exercise.lines}."
+    for says, wrong in exercise.mistakes.items():
+        if wrong[0] == line and says.startswith(innocent):
+            return f"{says} And the reason is another one."
+    return f"{innocent}, and the reason is another one."
 
 
 def _number(part: Any) -> Any:
@@ -246,19 +311,24 @@ def _call(attempt: Callable, case: tuple, gradient: bool) -> Any:
     """The answer, or, as a list, the answer and its gradient."""
     if not gradient:
         return attempt(*case)
-    logp = case[0].detach().requires_grad_()
+    first = case[0].detach().requires_grad_()
     with torch.enable_grad():
-        value = attempt(logp, *case[1:])
+        value = attempt(first, *case[1:])
+        if isinstance(value, list) and all(isinstance(x, torch.Tensor) for x in value):
+            value = torch.stack(value)
         if not isinstance(value, torch.Tensor) or not value.requires_grad:
-            return [value, torch.zeros_like(logp)]
-        (slope,) = torch.autograd.grad(value.sum(), logp, allow_unused=True)
-    return [value.detach(), torch.zeros_like(logp) if slope is None else slope]
+            return [value, torch.zeros_like(first)]
+        # Several numbers are added up with different weights: the sum of a softmax has
+        # no gradient.
+        total = value.flatten() @ torch.arange(1.0, value.numel() + 1).to(value)
+        (slope,) = torch.autograd.grad(total, first, allow_unused=True)
+    return [value.detach(), torch.zeros_like(first) if slope is None else slope]
 
 
 def _same(a: Any, b: Any) -> bool:
     """Equal up to `RELATIVE` or `ABSOLUTE`, through lists, tuples and tensors.
 
-    Words are equal in any case, and with k₃ for k3.
+    Words are equal in any case, with k₃ for k3, and with either apostrophe.
     """
     if isinstance(a, str) and isinstance(b, str):
         return _plain(a) == _plain(b)
@@ -277,6 +347,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _plain(word: str) -> str:
+    word = word.replace("’", "'")
     return unicodedata.normalize("NFKC", word).strip().casefold()
 
 

@@ -103,9 +103,9 @@ TYPED = (
 )
 
 
-def replayed_weights(logits: torch.Tensor, experts: list[int]) -> list[float]:
+def replayed_weights(logits: torch.Tensor, experts: list[int]) -> torch.Tensor:
     """9.3: softmax of the live logits over the replayed experts only."""
-    return logits[experts].softmax(-1).tolist()
+    return logits[experts].softmax(-1)
 
 
 _LOGITS = torch.tensor([2.0, -1.0, 0.5, 1.0])
@@ -130,11 +130,14 @@ EXERCISES = (
     Exercise(
         "9.1",
         solution=2,
+        decimals=0,
         why="s is multiplied by 0.7^(1/20) = 0.982, for every token alike.",
         mistakes={
             "That is GRPO with γ: there the drifted token alone is weakened.": 30,
-            "1.5 is the arithmetic mean's answer, 30 / 20; give a whole number.": (1.5),
-            "That is it, to one decimal; give a whole number.": 1.8,
+            "1.5 is the arithmetic mean's answer, 30 / 20. RSPO's mean is "
+            "geometric.": 1.5,
+            "The push falls by a positive number of percent: leave out the minus.": -2,
+            "That is the share. The question asks for percent.": 0.02,
             "It falls, though not by much: s is multiplied by 0.7^(1/20).": 0,
             "0.7^(1/20) = 98 % is what is left; the question asks by how much it "
             "falls.": 98,
@@ -165,6 +168,7 @@ EXERCISES = (
         "9.3",
         solution=replayed_weights,
         cases=_CHOICES,
+        gradient=True,
         mistakes={
             "Normalise over the replayed experts only; yours do not sum to 1.": {
                 "logits[experts].softmax(-1)": "logits.softmax(-1)[experts]"
@@ -175,18 +179,31 @@ EXERCISES = (
             "The weights are not equal shares: they come from the live logits.": (
                 lambda logits, experts: [1 / len(experts)] * len(experts)
             ),
+            "The numbers are right, but no gradient reaches `logits`. Replay freezes "
+            "the *choice* of experts; the router keeps its gradient. Return a tensor "
+            "that was not detached.": {".softmax(-1)": ".detach().softmax(-1)"},
+            "Those are the logarithms of the weights. Take the softmax itself.": {
+                ".softmax": ".log_softmax"
+            },
+            "Those are the logits. A softmax turns them into weights.": {
+                ".softmax(-1)": ""
+            },
+            "You softmax the logits twice: over all experts, and again over the "
+            "replayed ones.": {"logits[experts]": "logits.softmax(-1)[experts]"},
+            "Those are the weights in ascending order of the experts. Keep the order "
+            "of `experts`.": {"logits[experts]": "logits[sorted(experts)]"},
         },
     ),
     Exercise(
         "9.4",
         solution=0.7,
+        decimals=1,
         why="e^(−d/2) = 0.7 at d = −2 log 0.7 = 0.713.",
         mistakes={
             "That is k = 1: here the mean halves the drift of the one expert.": 0.4,
             "That is k = 8: here two experts share the mean.": 2.9,
             "1 − 0.7 is where a straight line would be; γ is an exponential.": 0.3,
             "1.4 would be right for four experts.": 1.4,
-            "That is it, with two decimals; give one.": 0.71,
         },
     ),
     Exercise(

@@ -100,6 +100,10 @@ EXERCISES = (
             "reward, and shrinks the estimate.": {
                 "rewards[:, None]": "(rewards - rewards.mean())[:, None]"
             },
+            "That is the gradient with respect to the probabilities, 1/π(a) for the "
+            "sampled arm. The question asks for the logits: one-hot − π.": {
+                "(chosen - probs)": "chosen / probs"
+            },
             "The sign is that of a loss. The question asks for the ascent direction.": {
                 "(rewards[": "-(rewards["
             },

@@ -29,6 +29,44 @@ LEFT_OUT, CORRECTED = "without the ratio", "with the ratio"
 LOOKS = {LEFT_OUT: (GREY, "-"), CORRECTED: (FREE[1], "--")}
 
 
+def flip(raised, careful, luck, slope: float) -> Figure:
+    """Draw the reward of one draw (left) and of many (right) while a logit is raised.
+
+    `careful` is the probability of the only habit that earns 1, by how far its logit
+    is `raised`. A draw chooses it if its random number, one of `luck`, lies below. The
+    first of them is drawn at the left. The mean of all is at the right, with the exact
+    mean and its `slope` at the first logit.
+    """
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.6), sharex=True)
+    chosen = (careful[:, None] > luck).double()
+    at = int(chosen[:, 0].argmax())  # where the first draw's choice flips
+    x, end = float(raised[at]), float(raised[-1])
+    draw.rule(left, x=x)
+    for part, habit in ((slice(at), "guess"), (slice(at, None), "careful")):
+        left.plot(raised[part], chosen[part, 0], color=HABIT_COLOURS[habit], lw=4.5)
+    words = (
+        *((x / 4, 0.06, "nothing\nhappens"), (3 * x / 4, 0.06, "nothing\nhappens")),
+        *((x / 2, 0.28, "draws a guess"), ((x + end) / 2, 0.9, "draws\n'careful'")),
+        ((x + end) / 2, 0.45, "the choice\nhas flipped"),
+    )
+    for place, height, text in words:
+        va = "bottom" if height < 0.5 else "top"
+        left.text(place, height, text, ha="center", va=va, fontsize=11)
+    left.set(title="one draw", ylabel="reward")
+    steps = {"color": GREY, "lw": 1.6, "drawstyle": "steps-post"}
+    right.plot(raised, chosen.mean(1), label=f"{len(luck)} draws", **steps)
+    draw.line(right, raised, careful, FREE[0], "-", "all draws", lw=2.6)
+    touch = [float(careful[0]), float(careful[0] + 2 * slope)]
+    look = {"label": f"slope {slope:.2f}", "lw": 2, "marker": "o", "markevery": [0]}
+    draw.line(right, raised[0] + torch.tensor([0, 2]), touch, BLACK, "--", **look)
+    right.legend(loc="lower right", fontsize=11)
+    right.set(title="average over draws", ylabel="mean reward")
+    for axis in (left, right):
+        axis.set(xlabel="logit of 'careful', raised by", ylim=(-0.05, 1.05))
+    title = "One draw's reward is a step without a slope, but the average has one"
+    return draw.finding(figure, title)
+
+
 def logit_push(cases: dict, labels) -> Figure:
     """Draw how a sampled token pushes the logits: `cases[title] = (gradient, token)`.
 

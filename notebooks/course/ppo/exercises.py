@@ -3,7 +3,7 @@
 import torch
 
 from course.kit.by_hand import answers
-from course.kit.exercise import Exercise
+from course.kit.exercise import Exercise, edited
 from course.kit.usual import usual
 
 
@@ -101,6 +101,16 @@ def _gae(rewards, values, mask, last, gamma, lam, *, after="last", **hole):
     return result
 
 
+def _carried(rewards, values, mask, last, gamma, lam):
+    """Right, but padding and holes have the advantage of the next response token."""
+    result = cut_off_gae(rewards, values, mask, last, gamma, lam)
+    following = torch.zeros_like(last)
+    for t in reversed(range(values.shape[1])):
+        following = torch.where(mask[:, t] > 0, result[:, t], following)
+        result[:, t] = following
+    return result
+
+
 def _forward(rewards, values, mask, last, gamma, lam):
     delta = _gae(rewards, values, mask, last, gamma, 0.0)
     result, carried = torch.zeros_like(values), torch.zeros_like(last)
@@ -108,6 +118,46 @@ def _forward(rewards, values, mask, last, gamma, lam):
         carried = delta[:, t] + gamma * lam * carried
         result[:, t] = carried
     return result * mask
+
+
+def _by_column(*masked, targets=False):
+    """GAE whose next value and advantage are the next column's, whatever that is.
+
+    `masked` names what is multiplied by the mask: all `values`, the `next` value, `δ`,
+    the `sum` of the later δ, or the `result`, to which `targets` adds V.
+    """
+
+    def gae(rewards, values, mask, last, gamma, lam):
+        V = values * mask if "values" in masked else values
+        result, following = torch.zeros_like(V), torch.zeros_like(last)
+        for t in reversed(range(V.shape[1])):
+            within = t + 1 < V.shape[1]
+            behind, on = V[:, t + 1] if within else last, mask[:, t]
+            if within and "next" in masked:
+                behind = behind * mask[:, t + 1]
+            delta = rewards[:, t] + gamma * behind - V[:, t]
+            delta = delta * on if "δ" in masked else delta
+            following = delta + gamma * lam * following
+            following = following * on if "sum" in masked else following
+            result[:, t] = following
+        result = result + values if targets else result
+        return result * mask if "result" in masked else result
+
+    return gae
+
+
+_GARBAGE = [_by_column(*one.split()) for one in ("result", "δ", "sum", "δ result")]
+"""What stands in padding and holes is taken for the next value."""
+_NOTHING = [
+    _by_column(*one.split())
+    for one in (
+        *("values", "values result", "values δ", "values δ result"),
+        *("next", "next result", "next δ", "next δ result"),
+    )
+]
+"""The next value is 0 in padding and holes; the sum of later δ goes on."""
+_ENDED = _by_column("values", "sum")
+"""The sum starts anew at a hole as well."""
 
 
 def _ended(f=_gae, **settings):
@@ -154,11 +204,17 @@ TYPED = (
             "token's value on, as you do with its advantage.": _ended(value=True),
             "Your version uses values where the mask is 0: padding and holes are not "
             "part of the answer.": {"on = mask[:, t] > 0": "on = mask[:, t] >= 0"},
-            "Only your result is masked. Values in padding and holes still enter the "
-            "advantages of earlier tokens.": {
-                "on = mask[:, t] > 0": "on = mask[:, t] >= 0",
-                "return advantages": "return advantages * mask",
-            },
+            "Part of yours is masked, but values in padding and holes still enter the "
+            "advantages of earlier tokens. The next value should be that of the next "
+            "*response* token.": [_ended(one) for one in _GARBAGE],
+            "You multiply by the mask, so in a hole the next value is 0, as if the "
+            "answer ended there. It should be that of the next *response* "
+            "token.": [_ended(one) for one in _NOTHING],
+            "The advantages of the answers' own tokens are right. But you return "
+            "something in padding and holes as well: put 0 there.": [
+                _ended(_carried),
+                edited(gae, {"torch.where(on, here, 0.0)": "here"}),
+            ],
             "The sum decays by γλ, not by γ alone: λ has no effect in yours.": {
                 "gamma * lam": "gamma"
             },
@@ -166,14 +222,23 @@ TYPED = (
             "In δ the next value counts γ times: R + γ V' − V.": {
                 "gamma * next_value": "next_value"
             },
+            "γ has no effect in yours. It multiplies the next value, and with λ the "
+            "next advantage.": {
+                "gamma * next_value": "next_value",
+                "gamma * lam": "lam",
+            },
             "You go forward: a token would be credited for what came *before* it. Run "
             "t from the end.": _ended(_forward),
             "That is δ_t alone, the case λ = 0. Add γλ times the next advantage.": {
                 "delta + gamma * lam * next_advantage": "delta"
             },
-            "Those are the critic's targets, Â + V. Subtract V.": {
-                "return advantages": "return advantages + values * mask"
-            },
+            "Those are the critic's targets, Â + V. Subtract V.": [
+                *(
+                    edited(gae, {"return advantages": f"return advantages + {values}"})
+                    for values in ("values * mask", "values")
+                ),
+                _ended(lambda *given: _carried(*given) + given[1]),
+            ],
             "After the last token you use that token's own V again. The answer is "
             "over: V is 0 there.": _ended(after="own"),
         },
@@ -277,8 +342,21 @@ EXERCISES = (
             "last_value.": lambda *given: _gae(*given, after="own"),
             "A hole in the mask is taken for the answer's end. Step over it, as the "
             "chapter's gae does.": lambda *given: _gae(*given, value=True, sum=True),
-            "Your version uses rewards and values where the mask is 0: they are not "
-            "part of the answer.": {"on = mask[:, t] > 0": "on = mask[:, t] >= 0"},
+            "You did not step over the holes and the padding: your next value is "
+            "the next column's. It should be that of the next *response* token, and "
+            "last_value behind the last one.": [
+                *(_by_column(), *_GARBAGE, *_NOTHING, _ENDED),
+            ],
+            "The advantages of the answers' own tokens are right. But you return "
+            "something in padding and holes as well: put 0 there.": [
+                _carried,
+                edited(cut_off_gae, {"torch.where(on, here, 0.0)": "here"}),
+            ],
+            "γ has no effect in yours. It multiplies the next value, and with λ the "
+            "next advantage.": {
+                "gamma * next_value": "next_value",
+                "gamma * lam": "lam",
+            },
             "The sum decays by γλ, not by γ alone: λ has no effect in yours.": {
                 "gamma * lam": "gamma"
             },
@@ -291,9 +369,14 @@ EXERCISES = (
             "That is δ_t alone, the case λ = 0. Add γλ times the next advantage.": {
                 "delta + gamma * lam * next_advantage": "delta"
             },
-            "Those are the targets Â + V of the critic. Subtract V.": {
-                "return result": "return result + values * mask"
-            },
+            "Those are the targets Â + V of the critic. Subtract V.": [
+                *(
+                    edited(cut_off_gae, {"return result": f"return result + {values}"})
+                    for values in ("values * mask", "values")
+                ),
+                lambda *given: _carried(*given) + given[1],
+                *(_by_column(*one, targets=True) for one in ((), ("result",))),
+            ],
         },
     ),
     Exercise(

@@ -97,6 +97,7 @@ EXERCISES = (
     Exercise(
         "13.2",
         solution=0.45,
+        decimals=2,
         why="Half of the groups are dead for certain; of the others 1 − 0.75⁸ − 0.25⁸ "
         "= 0.90 teach.",
         mistakes={
@@ -105,8 +106,11 @@ EXERCISES = (
             "That is the other half alone. What do the groups that are never right "
             "add?": 0.9,
             "That is the share of dead groups; the question asks how many teach.": 0.55,
-            "That is the accuracy, to two decimals: the same for both models.": 0.13,
-            "That is the accuracy of both models, cut to two decimals.": 0.12,
+            "That is the accuracy, 1/8, and the same for both models.": 0.13,
+            "That is the accuracy, 1/8, which both models share.": 0.12,
+            "That halves C's share. The problems that D can solve are easier for it, "
+            "1/4 in place of 1/8, so more of their groups teach.": 0.33,
+            "That is in percent. Give the share, with two decimals.": 45,
             "That is the share of problems that it can solve at all. A group of such a "
             "problem may still be all wrong.": 0.5,
         },
@@ -129,6 +133,7 @@ EXERCISES = (
     Exercise(
         "13.4",
         solution=0.05,
+        decimals=2,
         why="The first three tokens stay and hold 0.95. A kept token has the ratio π / "
         "(π / 0.95) = 0.95.",
         mistakes={
@@ -139,6 +144,8 @@ EXERCISES = (
             "That is the ratio; the question asks how far it is from 1.": 0.95,
             "That is π_old over π_θ, two decimals: the ratio stands the other way "
             "round.": 0.053,
+            "That is π_old over π_θ. The ratio stands the other way round, and the "
+            "question asks how far it is from 1.": 1.05,
             "That would be a ratio of 0 or of 2; a drawn token's is at least 0.9.": 1.0,
         },
     ),

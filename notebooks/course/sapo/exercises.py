@@ -35,9 +35,15 @@ TYPED = (
         gradient=True,
         mistakes={
             **usual(sapo_loss),
-            "The factor 4/τ is missing: with it the slope of f at r = 1 is 1.": {
+            "The factor 4/τ is missing. Without it the slope of f at r = 1 is τ/4, so "
+            "τ changes the size of every step; with it the slope is 1.": {
                 "4 / tau * ": ""
             },
+            "That is what articles print: σ(τ(r − 1)), and advantages divided by τ. "
+            "The gate has the factor 4/τ. Yours has 1/τ, so even on policy every step "
+            "is a quarter of what it should be.": {"4 / tau": "1 / tau"},
+            "You have the factor 4/τ, and divide the advantages by τ as well. τ shapes "
+            "the gate alone.": {"f * A": "f * A / tau"},
             "You multiply by 4 but do not divide by τ: the slope of f at r = 1 is τ.": {
                 "4 / tau": "4"
             },
@@ -174,6 +180,26 @@ EXERCISES = (
                 " / tau": ""
             },
             "You divided by τ once too often, or by its square.": {"/ tau": "/ tau**2"},
+            "You multiply by τ. The chain rule brings one τ already: divide by it.": {
+                " / tau": " * tau"
+            },
+            "You forgot the − 1: the gate is a function of r − 1, and f(1) is 0.": {
+                "(ratios - 1)": "ratios"
+            },
+            "Where is τ? That is right at τ = 1 alone.": {
+                "tau * (ratios - 1)) / tau": "ratios - 1)"
+            },
+            "τ belongs inside as well: atan(τ(r − 1)).": {
+                "tau * (ratios - 1)) / tau": "ratios - 1) / tau"
+            },
+            "The slope of tanh is sech², which is SAPO's own gate. Which function has "
+            "the slope 1/(1 + x²)?": {"atan": "tanh"},
+            "The slope of tanh is SAPO's own gate, and the chain rule brings a τ as "
+            "well.": lambda r, tau: torch.tanh(tau * (r - 1)),
+            "That is SAPO's objective. Its tails are shorter: which function has the "
+            "slope 1/(1 + x²)?": (
+                lambda r, tau: 4 / tau * torch.sigmoid(tau * (r - 1))
+            ),
             "r is no factor of f. It enters the gradient through ∇r = r ∇log π.": {
                 "torch.atan": "ratios * torch.atan"
             },

@@ -162,6 +162,7 @@ EXERCISES = (
     Exercise(
         "14.6",
         solution=0.3,
+        decimals=1,
         why="The accuracy rises from 0.44 to 0.74. The interval of the mean gain, "
         "0.17 to 0.44, shows how little five warm starts can tell about its size.",
         mistakes={
