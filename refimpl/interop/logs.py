@@ -70,11 +70,6 @@ class Log(NamedTuple):
         first, second = self.steps[:2]
         return first <= 2 * (second - first)
 
-    def after(self, row: int) -> "Log":
-        """Return the log from a row on."""
-        later = {key: x[row:] for key, x in self.columns.items()}
-        return self._replace(steps=self.steps[row:], columns=later)
-
     def keys(self, of: str) -> list[str]:
         """Return the columns that a rule on `of` judges."""
         return [key for key in self.columns if key.partition(": ")[0] == of]
@@ -86,9 +81,11 @@ def read(path: str | Path) -> Log:
     Raises `UserError` if the file cannot be read, or has too few rows.
     """
     try:
-        text = decoded(Path(path).read_bytes())
+        data = Path(path).read_bytes()
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error}); {EXPECTED}") from None
+    wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")  # what PowerShell redirects
+    text = data.decode("utf-16" if wide else "utf-8-sig", errors="replace")
     logged, notes = of_one_run(rows_of(text, Path(path).name))
     called = named(dict.fromkeys(name for row in logged for name in row))
     known = [name for ours, name in called.items() if is_known(ours)]
@@ -111,12 +108,6 @@ def read(path: str | Path) -> Log:
     steps = columns.get("step", [None] * len(rows))
     numbered = [float(i) if s is None else s for i, s in enumerate(steps)]
     return Log(str(path), numbered, columns, called, notes)
-
-
-def decoded(data: bytes) -> str:
-    """Decode a file. PowerShell redirects what is printed as UTF-16."""
-    wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")
-    return data.decode("utf-16" if wide else "utf-8-sig", errors="replace")
 
 
 def rows_of(text: str, file: str) -> list[Row]:
@@ -183,15 +174,11 @@ def as_table(text: str) -> list[Row]:
     """Read a table. Its first line has the name of a known column, or is the text's;
     its separator is the most frequent of comma, semicolon, tab and bar in that line."""
     lines = text.strip("\n").splitlines() or [""]
+    signs = [max(",;\t|", key=line.count) for line in lines]
+    cells = (map(str.strip, line.split(sign)) for line, sign in zip(lines, signs))
+    first = next((i for i, names in enumerate(cells) if signals(names)), 0)
     try:
-        for i, line in enumerate(lines):
-            sign = max(",;\t|", key=line.count)
-            if signals(cell.strip() for cell in line.split(sign)):
-                lines = lines[i:]
-                break
-        else:
-            sign = max(",;\t|", key=lines[0].count)
-        rows = [*csv.DictReader(lines, delimiter=sign)]
+        rows = [*csv.DictReader(lines[first:], delimiter=signs[first])]
     except csv.Error:
         return []
     return [{str(n).strip(): x for n, x in row.items() if n} for row in rows]

@@ -3,9 +3,9 @@
 The rules are data (`symptoms.toml`). A check reads one fact about a column and compares
 it with a limit. The facts are few: the value before training, the end, the best window
 between them, whether the column still moves, its largest row, and where it breaks. Rows
-are listed in the order of these places, because a cause precedes its consequences. Rows
-whose columns are not in the log are reported as not judged. A cause that another column
-contradicts gives way to the next one (`instead`).
+are listed in the order in which they begin, because a cause precedes its consequences.
+Rows whose columns are not in the log are reported as not judged. A cause that another
+column contradicts gives way to the next one (`instead`).
 """
 
 import math
@@ -36,14 +36,16 @@ class Column:
     def __init__(self, x: Sequence[float]) -> None:
         self.x, n, near = x, len(x), 2 if len(x) >= 40 else 0
         self.k = k = max(n // 10, min(4, n // 4), 1)
-        self.few, self.half = max(1, n // 20), max(1, n // 2)
+        self.few = max(1, n // 20)
         self.calm = [median(x[max(0, i - near) : i + near + 1]) for i in range(n)]
         sums = [0.0, *accumulate(self.calm)]
         self.means = [(b - a) / k for a, b in zip(sums, sums[k:])]
         self.start, self.late = fmean(self.calm[: self.few]), self.means[-1]
         self.best = max(self.start, *self.means)
-        self.size = max(map(abs, x)) or 1.0
-        self.halves = fmean(self.calm[: self.half]), fmean(self.calm[-self.half :])
+        self.size = max(map(abs, self.calm)) or 1.0
+        self.half = half = max(1, n // 2)
+        self.halves = fmean(self.calm[:half]), fmean(self.calm[-half:])
+        self.noise, self.least = noise(x), noise(self.means[::k]) if near else 0.0
 
     def error(self, a: int, b: int) -> float:
         """Return the standard error of the difference between means of a and b rows.
@@ -51,38 +53,41 @@ class Column:
         Neighbouring rows are not independent. So a mean is at least as uncertain as
         windows vary among each other.
         """
-        least = noise(self.means[:: self.k]) if len(self.x) >= 40 else 0.0
-        sigma = noise(self.x)
-        return math.hypot(*(max(sigma / math.sqrt(rows), least) for rows in (a, b)))
+        return math.hypot(*(max(self.noise / math.sqrt(n), self.least) for n in (a, b)))
 
-    def errors(self, change: float, a: int, b: int) -> float:
-        """Return a change between means of a and b rows in standard errors."""
-        if abs(change) <= 1e-9 * self.size:  # what rounding leaves
-            return 0.0
-        error = self.error(a, b)
-        return change / error if error else math.copysign(math.inf, change)
+    def proven(self, change: float, a: int, b: int, errors: float) -> float:
+        """Return a change between means of a and b rows as a share of the column's
+        size; 0 if it may be noise or rounding."""
+        share = change / self.size
+        real = abs(share) > 1e-9 and abs(change) > errors * self.error(a, b)
+        return share if real else 0.0
 
-    def reached(self, low: int, base: float, sign: int, share: float) -> int:
-        """Return the row in which a monotone fit has gone a share of the way from
-        `base`, in row `low`, to the end; upwards, or with sign −1 downwards."""
+    def crossing(self, low: int, value: float, sign: int) -> int:
+        """Return the first row from `low` on in which a monotone fit, rising or with
+        sign −1 falling, has reached `value`."""
         fit = monotone([sign * v for v in self.calm[low:]])
-        return low + bisect_left(fit, base + share * (sign * self.late - base))
+        return low + bisect_left(fit, sign * value)
 
     def onset(self, sign: int) -> int:
         """Return the row from which the column rises (sign 1) or falls (−1) to its end;
         row 0 if that may be noise.
 
-        It comes after the lowest window. The rows where 0.1 and 0.6 of the way are gone
-        are well known, and the straight line through both leads back to the onset, of a
-        jump as of a slope.
+        It comes after the lowest window. A jump is where much of the way is gone at
+        once. On a slope, the straight line through the rows where about 0.3 and 0.7 of
+        the way are gone leads back to the onset.
         """
         means = [sign * m for m in self.means]
         low = means.index(min(means))
-        base = means[low] if low else min(means[0], sign * self.start)
-        if self.errors(means[-1] - base, self.k, self.k) < 2:
+        base = sign * (means[low] if low else min(means[0], sign * self.start))
+        way = self.late - base
+        if not self.proven(way, self.k, self.k, 2):
             return 0
-        near, far = (self.reached(low, base, sign, share) for share in (0.1, 0.6))
-        return max(low, near - (far - near) // 5)
+        shares = (0.2, 0.3, 0.4, 0.6, 0.7, 0.8)
+        gone = [self.crossing(low, base + share * way, sign) for share in shares]
+        if gone[5] - gone[2] <= len(self.x) / 40:
+            return gone[2]
+        near, far = fmean(gone[:3]), fmean(gone[3:])
+        return max(low, round(near - (far - near) * 0.85))
 
 
 measured = lru_cache(maxsize=256)(Column)  # several checks read one column
@@ -98,8 +103,7 @@ def noise(x: Sequence[float]) -> float:
     """
     steps = [abs(b - a) for a, b in pairwise(x)] or [0.0]
     bends = [abs(a - 2 * b + c) for a, b, c in zip(x, x[1:], x[2:])] or [0.0]
-    sigma = min(median(steps) / 0.954, median(bends) / 1.652) or fmean(bends) / 1.954
-    return 0.0 if sigma < 1e-9 * max(map(abs, x)) else sigma
+    return min(median(steps) / 0.954, median(bends) / 1.652) or fmean(bends) / 1.954
 
 
 def monotone(x: Sequence[float]) -> list[float]:
@@ -115,22 +119,22 @@ def monotone(x: Sequence[float]) -> list[float]:
     return [mean for mean, rows in pools for _ in range(rows)]
 
 
-def times(value: float, base: float) -> float:
-    """Return a value in multiples of `base`; infinite above a base of 0."""
-    return value / base if base > 0 else math.inf if value > base else 1.0
+def factor(c: Column, base: float) -> float:
+    """Return the end in multiples of `base`; infinite above a base of 0."""
+    return c.late / base if base > 0 else math.inf if c.late > base else 1.0
 
 
 def drift(c: Column) -> float:
     """Return by how much the halves may differ, as a share of the largest window;
     infinite if they do by more than two standard errors."""
-    change, error = c.halves[1] - c.halves[0], c.error(c.half, c.half)
-    if abs(c.errors(change, c.half, c.half)) > 2:
+    change = c.halves[1] - c.halves[0]
+    if c.proven(change, c.half, c.half, 2):
         return math.inf
-    return (abs(change) + error) / (max(map(abs, c.means)) or 1.0)
+    return (abs(change) + c.error(c.half, c.half)) / (max(map(abs, c.means)) or 1.0)
 
 
 def fall(c: Column) -> float:
-    """Return what the end has lost since the best window, as a share of the largest
+    """Return what the end has lost since the best window, as a share of the column's
     size; 0 if that may be noise.
 
     The proof is four standard errors, because the best of many windows is compared; two
@@ -138,21 +142,16 @@ def fall(c: Column) -> float:
     three rows or fewer, all of the last must lie below.
     """
     lost = c.best - c.late
-    few = c.k <= 3 and any(c.best - v < lost / 4 for v in c.x[-c.k :])
-    proof = 1 if lost > c.size / 2 else 2.5 if lost > c.size / 4 else 4
-    errors = c.errors(lost, c.few if c.best == c.start else c.k, c.k)
-    return 0.0 if few or errors <= proof else lost / c.size
+    if c.k <= 3 and any(c.best - v < lost / 4 for v in c.x[-c.k :]):
+        return 0.0
+    errors = 1 if lost > c.size / 2 else 2.5 if lost > c.size / 4 else 4
+    return c.proven(lost, c.few if c.best == c.start else c.k, c.k, errors)
 
 
 def settled(c: Column) -> float:
     """Return the share of the rows after which 0.85 of the way to the end is gone."""
-    up = 1 if c.late > c.start else -1
-    return c.reached(0, up * c.start, up, 0.85) / len(c.x)
-
-
-def zeros(c: Column) -> float:
-    """Return the share of zeros in the last third."""
-    return fmean(v == 0 for v in c.x[-max(1, len(c.x) // 3) :])
+    way = c.late - c.start
+    return c.crossing(0, c.start + 0.85 * way, 1 if way > 0 else -1) / len(c.x)
 
 
 def spikes(x: Sequence[float]) -> list[float]:
@@ -175,15 +174,12 @@ READ: dict[str, tuple[Callable[[Column], float], str]] = {
     "first": (lambda c: c.x[0], "is {q:.3g} in the first row"),
     "usual": (lambda c: median(c.x), "is {q:.3g} in the median row"),
     "late": (lambda c: c.late, "is {q:.3g} at the end"),
-    "zeros": (zeros, "is 0 in {q:.0%} of the last third"),
-    "factor": (lambda c: times(c.late, c.start), FROM_TO),
-    "since first": (
-        lambda c: times(c.late, c.x[0]),
-        "was {c.x[0]:.3g} first, is {c.late:.3g}",
-    ),
-    "gain": (lambda c: (c.late - c.start) / c.size, FROM_TO),
-    "rise": (lambda c: c.errors(c.late - c.start, c.few, c.k), FROM_TO),
-    "climb": (lambda c: c.errors(max(c.means) - c.start, c.few, c.k), FROM_TO),
+    "zeros": (lambda c: c.late, "is 0 in {q:.0%} of the last rows"),
+    "factor": (lambda c: factor(c, c.start), FROM_TO),
+    "since first": (lambda c: factor(c, c.x[0]), "was {c.x[0]:.3g}, is {c.late:.3g}"),
+    "gain": (lambda c: c.proven(c.late - c.start, c.few, c.k, 3), FROM_TO),
+    "climb": (lambda c: c.proven(c.best - c.start, c.few, c.k, 4), FROM_TO),
+    "room": (lambda c: (c.late - c.start + c.error(c.few, c.k)) / c.size, FROM_TO),
     "drift": (drift, "is {c.halves[0]:.3g} in the first half, {c.halves[1]:.3g} later"),
     "fall": (fall, "falls from {c.best:.3g} to {c.late:.3g}"),
     "settled": (settled, FROM_TO),
@@ -212,7 +208,7 @@ class Finding(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """A column that was judged, from which row on it fits, and in words, if it does."""
+    """A judged column: from which row on it fits, and in words ("" if it does not)."""
 
     key: str
     since: int
@@ -226,11 +222,8 @@ def fits(log: Log, check: Row) -> list[Fit] | None:
     found = [fit for fit in judged if fit is not None]
     if only is None or not found:
         return None
-    if not only or any(fact(log, name) for name in check.get("unless", [])):
-        return []
-    but = check.get("unless then", [])
-    found = [fit for fit in found if fit.words]
-    return [f for f in found if not any(fact(log.after(f.since), name) for name in but)]
+    right = only and not any(fact(log, name) for name in check.get("unless", []))
+    return [fit for fit in found if right and fit.words]
 
 
 def judge(log: Log, check: Row, key: str) -> Fit | None:
@@ -239,25 +232,29 @@ def judge(log: Log, check: Row, key: str) -> Fit | None:
     if read == "broken":
         given = enumerate(log.columns[key])
         cells = [(i, float(not math.isfinite(v))) for i, v in given if v is not None]
+    elif read == "zeros":
+        cells = [(i, float(v == 0)) for i, v in cells]
     if len(cells) < check.get("rows", 2) or ("first" in read and not log.whole):
         return None
     rows, x = zip(*cells)
     column, (measure, words) = measured(x), READ[read]
     q, sign = measure(column), 1 if "over" in check else -1
     limit = check.get("over", check.get("under"))
-    if sign * (q - limit) <= 0 or column.size < check.get("least", 0):
-        return Fit(key, 0, "")
     windows = column.means if read == "best" else [abs(v) for v in x]
     size = spikes(x) if read == "spike" else windows
     top = size.index(max(size))
+    if sign * (q - limit) <= 0 or abs(x[top]) < check.get("least", 0):
+        return Fit(key, 0, "")
     if read in ("best", "largest", "spike", "broken"):  # one row or window is enough
-        beyond = (i for i, v in enumerate(size) if sign * (v - limit) > 0)
-        since = rows[next(beyond, 0)]
+        place = next((i for i, v in enumerate(size) if sign * (v - limit) > 0), 0)
+    elif read in ("usual", "late", "zeros"):
+        place = column.crossing(0, limit, sign) % len(x)
+    elif read in ("factor", "since first"):  # a factor is a difference of logs
+        least = 1e-9 * column.size
+        place = Column([math.log(max(v, least)) for v in x]).onset(sign)
     else:
-        level = read in ("first", "usual", "late", "zeros")
-        begun = level and sign * (column.start - limit) > 0
-        place = 0 if begun else column.onset(-1 if read == "fall" else sign)
-        since = (rows[place - 1] + rows[place] + 1) // 2 if place else rows[0]
+        place = 0 if read in ("first", "drift") else column.onset(-1)
+    since = (rows[place - 1] + rows[place] + 1) // 2 if place else rows[0]
     said = words.format(c=column, q=q, top=x[top], step=log.steps[rows[top]])
     return Fit(key, since, f"{log.called[key]} {said}")
 
@@ -281,7 +278,7 @@ def findings(log: Log) -> list[Finding]:
     A trend is dated within a tenth of the log. So what may have begun together is
     listed in the order of `stages`: first what can cause the others.
     """
-    found, stages = [], DATA["stages"]
+    found, ordered = [], []
     for row in DATA["row"]:
         judged = [fit for c in row.get("checks", []) for fit in fits(log, c) or []]
         # If one column fits two checks, the first is reported.
@@ -291,14 +288,19 @@ def findings(log: Log) -> list[Finding]:
             since = min(fit.since for fit in judged)
             said = "; ".join([*words.values()][::-1])
             found.append(Finding(row | next(others, {}), since, said))
+    while found:
+        together = min(one.since for one in found) + len(log.steps) / 10
+        one = min((f for f in found if f.since <= together), key=stage)
+        found.remove(one)
+        ordered.append(one)
+    return sorted(ordered, key=lambda one: one.harmless)
 
-    def place(one: Finding) -> tuple[bool, float]:
-        of = one.row["checks"][0]["of"]
-        stage = next((i for i, columns in enumerate(stages) if of in columns), 2)
-        stage = one.row.get("stage", stage)
-        return one.harmless, one.since + stage / len(stages) * len(log.steps) / 10
 
-    return sorted(found, key=place)
+def stage(one: Finding) -> tuple[float, int]:
+    """Return the place of a finding among those that may have begun together."""
+    of, stages = one.row["checks"][0]["of"], DATA["stages"]
+    usual = next((i for i, s in enumerate(stages) if of in s), stages.index([]))
+    return one.row.get("stage", usual), one.since
 
 
 def unjudged(log: Log) -> dict[str, list[str]]:
