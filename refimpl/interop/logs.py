@@ -240,8 +240,8 @@ def named(names: Iterable[str]) -> dict[str, str]:
     for name in sorted(names, key=rank):
         called.setdefault(ours(name), name)
     parts = [key for key in called if key.startswith("rewards: ")]
-    if len(parts) == 1:  # it is the reward itself
-        called.setdefault("reward", called.pop(parts[0]))
+    if len(parts) == 1 and "reward" not in called:
+        called["reward"] = called.pop(parts[0])
     return called
 
 

@@ -20,12 +20,12 @@ from experiments.store import read as stored
 from refimpl.cli import main
 from refimpl.interop import logs, symptoms
 from refimpl.validation import UserError
-from tests.evidence import histories
+from tests.evidence import histories, small_policy
 
 LOGS = Path(__file__).parent / "logs"
 TRLS = {
     "rate": {"the ratio explodes", "reward falls"},
-    "verifier": {"reward stays where it began"},
+    "verifier": {"reward stays where it began", "a reward function never rewards"},
     "hack": {"reward rises, accuracy does not", "length grows"},
     "sign": {"reward falls"},
     "short": {"many answers are cut off"},
@@ -239,27 +239,45 @@ def test_the_spread_over_all_answers_is_not_that_within_groups():
     assert logs.ours("rewards/std") == logs.ours("critic/score/std") == "reward_spread"
 
 
+def is_read_truly(columns, at, own: set[str], follows: set[str]) -> bool:
+    """True if one of its own rows is named, within a tenth of the log, and before all
+    those that may follow."""
+    found = symptoms.findings(log_of(**columns))
+    places = {f.row["symptom"]: (i, f.since) for i, f in enumerate(found)}
+    place, _ = min((places[s] for s in own & places.keys()), default=(99, 0))
+    since = min((places[s][1] for s in own & places.keys()), default=-math.inf)
+    before = any(places[s][0] < place for s in (follows - own) & places.keys())
+    return abs(since - at) <= len(columns["reward"]) / 10 and not before
+
+
 @pytest.mark.parametrize("rows", [200, 600])
 @pytest.mark.parametrize("fault", histories.FAULTS)
 def test_a_planted_fault_is_found_dated_and_listed_before_what_follows(fault, rows):
     """Over three places and three seeds each, with one miss in nine at most."""
     _, symptom, follows = histories.FAULTS[fault]
-    missed = []
-    for part, seed in product((0.3, 0.5, 0.7), range(3)):
-        one = histories.history(fault, rows, part, seed)
-        found = symptoms.findings(log_of(**one.columns))
-        said = {f.row["symptom"]: (i, f.since) for i, f in enumerate(found)}
-        place, since = said.get(symptom, (99, -rows))
-        before = [said[name] for name in follows if name in said]
-        if abs(since - one.at) > rows / 10 or any(i < place for i, _ in before):
-            missed.append((part, seed, said))
-    assert len(missed) <= 1, missed
+    read = [
+        is_read_truly(*histories.history(fault, rows, *one), {symptom}, {*follows})
+        for one in product((0.3, 0.5, 0.7), range(3))
+    ]
+    assert sum(read) >= 8
+
+
+@pytest.mark.parametrize("fault", small_policy.FAULTS)
+def test_a_fault_in_a_policy_that_is_really_trained_is_read_truly(fault):
+    """Over two places and two seeds each, with one miss in four at most."""
+    read = []
+    for part, seed in product((0.3, 0.6), range(2)):
+        columns, at = small_policy.history(fault, 200, part, seed)
+        at = 0 if fault in small_policy.FROM_THE_START else at
+        read.append(is_read_truly(columns, at, *small_policy.FAULTS[fault]))
+    assert sum(read) >= 3
 
 
 @pytest.mark.parametrize("rows", [200, 1000])
 def test_of_a_long_healthy_run_nothing_is_named(rows):
-    runs = [histories.history(None, rows, 0, seed) for seed in range(4)]
-    assert [named(log_of(**run.columns)) for run in runs] == [[]] * 4
+    runs = [histories.history(None, rows, 0, seed).columns for seed in range(4)]
+    runs += [small_policy.history(None, 200, 0, seed)[0] for seed in range(2)]
+    assert [named(log_of(**columns)) for columns in runs] == [[]] * 6
 
 
 # Files
@@ -412,6 +430,34 @@ def test_what_others_log_is_read(tmp_path, rows, form, found):
     (tmp_path / "log").write_text(in_form(form, rows))
     said = named(logs.read(tmp_path / "log"))[: len(found)]
     assert all(one.startswith(text) for one, text in zip(said, found, strict=True))
+
+
+COLLAPSE = [{"step": i, "mean_reward": 0.6 / i, "accuracy": 0.64} for i in range(1, 21)]
+COLLAPSE = [{"step": 0, "mean_reward": None, "accuracy": 0.98}, *COLLAPSE]
+NEVER = [{"step": i, "reward": x, "rewards/correct": 0} for i, x in enumerate(RISES)]
+PERCENT = [{"reward": i / 20, "accuracy": f"{70 - 2 * i}%"} for i in range(20)]
+RANKS = [{"step": 4 * i, "eval": True, "ndcg@10": 0.4 - i / 90} for i in range(10)]
+TINKERS = [
+    {"progress/batch": i, "env/all/reward/total": x, "env/all/by_group/frac_mixed": 0.1}
+    for i, x in enumerate(FLAT)
+]
+
+
+@pytest.mark.parametrize(
+    ("rows", "form", "first", "words"),
+    [
+        (COLLAPSE, "lines", "reward falls", "mean_reward falls from 0.6"),
+        (COLLAPSE, "lines", "held-out accuracy falls", "from 0.98"),
+        (NEVER, "notebook", "a reward function never rewards", "rewards / correct is"),
+        (PERCENT, "csv", NOT, "accuracy falls from 0.7"),
+        ([*NEVER, *RANKS], "lines", NOT, "ndcg@10 falls from 0.4"),
+        (TINKERS, "lines", "most groups are dead", "is 0.9 in the median row"),
+    ],
+)
+def test_what_people_have_logged_is_read(tmp_path, rows, form, first, words):
+    (tmp_path / "log").write_text(in_form(form, rows))
+    found = symptoms.findings(logs.read(tmp_path / "log"))
+    assert any(words in one.words for one in found if one.row["symptom"] == first)
 
 
 def test_an_evaluation_joins_the_row_of_its_step(tmp_path):
