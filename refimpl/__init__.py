@@ -33,10 +33,11 @@ from refimpl import (
     turns,
 )
 from refimpl.advantages import Scored
-from refimpl.algorithms import ALGORITHMS, Objective, Tokens, from_gate, get
+from refimpl.algorithms import ALGORITHMS, Objective, Tokens, get
 from refimpl.config import TrainConfig
 from refimpl.curves import curve
 from refimpl.evaluation import evaluate
+from refimpl.gate import from_gate
 from refimpl.history import History
 from refimpl.hooks import StalenessError
 from refimpl.logprobs import log_probs

@@ -8,6 +8,7 @@ Random choices have seeds of their own, so no generator has to be saved.
 
 import contextlib
 import hashlib
+import io
 import os
 import re
 import zipfile
@@ -159,11 +160,13 @@ class Checkpoint:
             "rows": run.history.rows,
             "samples": run.history.samples,
         }
-        path = Path(self.folder, NAME)
+        whole = io.BytesIO()  # torch.save would not say that a disk is full
+        torch.save(state, whole)
         try:
-            write(path, lambda file: torch.save(state, file), "wb")
-        except (UserError, RuntimeError) as error:  # torch's own, on a full disk
-            why = str(getattr(error.__cause__, "strerror", error)).split("\n")[0]
+            path = Path(self.folder, NAME)
+            write(path, lambda file: file.write(whole.getbuffer()), "wb")
+        except UserError as error:
+            why = getattr(error.__cause__, "strerror", None) or error
             raise CheckpointError(
                 f"no checkpoint could be written to {str(self.folder)!r} ({why})"
             ) from error

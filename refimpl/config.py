@@ -72,7 +72,7 @@ class Sampler:
     router_noise: Weight = 0.0
     """std of normal noise on the sampler's router logits"""
     corrections: dict = field(default_factory=dict)
-    """rule → bound, such as {'token_truncate': 2.0}; see `corrections`"""
+    """rule → bound, such as token_truncate=2.0; `refimpl.corrections` has all rules"""
 
 
 @checked
@@ -102,7 +102,7 @@ class Updates:
     learning_rate: Positive = 2e-4
     weight_decay: Weight = 0.0
     hyperparameters: dict = field(default_factory=dict)
-    """those of the algorithm, by name"""
+    """those of the algorithm, such as tau_pos=4"""
     normaliser: Normaliser | None = None
     """how tokens are averaged, see `normalisers`; None: as in the paper"""
     advantage: Advantage | None = None
@@ -173,7 +173,7 @@ class Machine:
 
 @checked
 class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollouts):
-    """All settings of a run; see the groups above, or `python -m refimpl settings`."""
+    """All settings of a run, in the groups above; `train --help` lists them."""
 
     @property
     def truncated(self) -> bool:

@@ -42,6 +42,20 @@ def write(
         part.unlink(missing_ok=True)
 
 
+def check_output(path: Path, replaces: bool = True, folder: bool = False) -> None:
+    """Raise `UserError`, before any work, if `path` is taken or cannot be written."""
+    kind = "a folder" if folder else "a file"
+    there = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
+    if there == path and not replaces:
+        raise UserError(
+            f"'{path}' exists already: name another place, or give --overwrite"
+        )
+    if there.is_dir() != (folder or there != path):
+        raise unwritable(kind, path, f"'{there}' is in the way")
+    if not os.access(there, os.W_OK):
+        raise unwritable(kind, path, f"'{there}' is not writable")
+
+
 def cache_folder() -> Path:
     """Return `$REFIMPL_CACHE`, or else `refimpl` in the user's cache folder."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

@@ -94,7 +94,7 @@ class Samples:
 
 
 class Bar:
-    """A progress bar with the last rollout's mean reward.
+    """A progress bar with the last rollout's mean reward, gone at the end of the run.
 
     A closed pipe or terminal does not end the run.
     """
@@ -105,7 +105,7 @@ class Bar:
         total, done, name = run.config.rollouts, len(run.history), run.algorithm.name
         self.bar = tqdm(disable=True)
         with nobody_reads():
-            self.bar = tqdm(total=total, initial=done, desc=name)
+            self.bar = tqdm(total=total, initial=done, desc=name, leave=False)
         try:
             yield
         finally:

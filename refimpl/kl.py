@@ -23,7 +23,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from refimpl.advantages import token_rewards  # noqa: F401  also by its old place
 from refimpl.importance import LOG_RATIO_LIMIT, ratio
 
 

@@ -18,9 +18,10 @@ mini-batch, wherever it is cut. A mean of means would instead weigh tokens by th
 of the micro-batch that they happen to be in.
 
 **Your own normaliser** is a function f(mask), with further arguments `group` or
-`max_length` if it needs them, for `Algorithm(normaliser=f)`. `called(trl=…, verl=…)`
-adds the names of the same average in these engines. Without them, a method is left out
-of the bridges.
+`max_length` if it needs them, for `Algorithm(normaliser=f)`. For a mean Σ weight = 1
+over a mini-batch: returning the mask itself would sum the loss over all tokens.
+`called(trl=…, verl=…)` adds the names of the same average in these engines. Without
+them, a method is left out of the bridges.
 """
 
 import inspect

@@ -122,7 +122,7 @@ def prepare(
         loss_terms=[*own_terms, *loss_terms],
         value=value,
         records_routing=policy.records,
-        zero_advantage_rows_matter=acts or has_penalty(method),
+        zero_advantage_rows_matter=acts or has_penalty(method, hyperparameters),
         handed_in=handed,
     )
     run.corrections = [in_run(run, part) for part in run.corrections]
@@ -401,12 +401,14 @@ def teacher_for(model: Model, teacher: Model) -> Model:
     return teacher
 
 
-def has_penalty(method: Algorithm) -> bool:
+def has_penalty(method: Algorithm, hyperparameters: dict) -> bool:
     """True if the objective may have a gradient where Â = 0.
 
     A user's may, unless it says no: a pass too many costs time, but a pass too few
     would lose a part of the loss.
     """
+    if isinstance(method.penalty, str):  # a hyperparameter, which may be 0
+        return {**method.defaults, **hyperparameters}[method.penalty] > 0
     if method.penalty is not None:
         return method.penalty
     return all(method.objective is not known.objective for known in ALGORITHMS.values())

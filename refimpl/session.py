@@ -79,6 +79,7 @@ def ending_early(run: Run) -> Iterator[None]:
             run.history.ended = ended = with_progress(run, error)
             if isinstance(ended, Interrupted) and ended.number == signal.SIGINT:
                 ended.history = run.history
+                ended.add_note("sys.last_value.history holds the history so far")
                 raise ended from None
             # Up to the caller of `train`, past two context managers and two decorators.
             warnings.warn(str(run.history.ended), stacklevel=9)
@@ -93,7 +94,7 @@ def with_progress(run: Run, error: BaseException) -> BaseException:
         kind = partial(Interrupted, number=number)
         why = signal.Signals(number).name
         if number == signal.SIGINT:
-            why = "interrupted (sys.last_value.history has the history so far)"
+            why = "interrupted"
     done = f"stopped after {len(run.history)} of {run.config.rollouts} rollouts"
     notes = getattr(error, "__notes__", [])  # of a checkpoint that could not be written
     ended = kind("; ".join([f"{done}: {why}", *notes]))

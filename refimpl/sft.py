@@ -69,6 +69,7 @@ def train(settings: WarmStart, device: str | torch.device = "cpu"):
     Returns the policy, and the loss of each step in nats.
     """
     world, size = settings.world, settings.batch_size
+    check_letters(world)
     tokenizer = make_tokenizer(world.characters)
     model = build(settings.preset, tokenizer, settings.seed).to(device).train()
     optimizer = torch.optim.AdamW(
@@ -99,6 +100,18 @@ def train(settings: WarmStart, device: str | torch.device = "cpu"):
                 bar.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
                 bar.update()
     return model.eval(), losses
+
+
+def check_letters(world: HabitWorld) -> None:
+    """Raise `UserError` if demonstrations have letters that `characters` lacks."""
+    rows = world.demonstrations(64, 0)
+    texts = [row["prompt"] + "".join(row["completion"]) for row in rows]
+    if strange := {*"".join(texts)} - {*world.characters}:
+        raise UserError(
+            f"the world writes {', '.join(map(repr, sorted(strange)))}, but its "
+            f"characters are {world.characters!r}: name all of them in the class "
+            "attribute `characters`"
+        )
 
 
 def _loss(model, ids: Tensor, labels: Tensor, tokenizer) -> Tensor:
@@ -199,7 +212,8 @@ def warm_start(
     `REFIMPL_SALT` changes those that are trained.
 
     Raises `UserError` if the policy is damaged or the installed version of transformers
-    cannot read it, or if the cache cannot be written.
+    cannot read it, if the cache cannot be written, or if the world writes letters that
+    its `characters` lack.
     """
     device = pick_device(device)
     if not fresh and (there := shipped(settings)):

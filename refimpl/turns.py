@@ -24,8 +24,8 @@ from refimpl.advantages import (
     group_size,
     group_sum,
     needed,
+    token_rewards,
 )
-from refimpl.kl import token_rewards
 from refimpl.rollout import Rollout, turn_index
 
 

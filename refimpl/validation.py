@@ -10,11 +10,9 @@
 pydantic checks numbers and texts, jaxtyping the types and shapes of tensors.
 """
 
-import contextlib
 import difflib
 import functools
 import inspect
-import json
 import operator
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -170,23 +168,6 @@ def plain(value: Any) -> Any:
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
-def from_text(name: str, annotation: Any, text: str) -> Any:
-    """Convert `text` to the type `annotation`; several values are separated by commas.
-
-    Raises `UserError` if that is impossible.
-    """
-    if text.lower() == "none" and NoneType in typing.get_args(annotation):
-        return None
-    adapter: TypeAdapter = TypeAdapter(annotation, config=STRICT)
-    with contextlib.suppress(ValidationError):
-        return adapter.validate_strings(text)
-    with contextlib.suppress(ValidationError):
-        return adapter.validate_json(f"[{text}]")
-    with contextlib.suppress(ValidationError):
-        return adapter.validate_json(json.dumps(text.split(",")))
-    raise UserError(sentence(name, annotation, text))
-
-
 def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Raise `UserError`, with the nearest name, if one of `given` is unknown."""
     known, own = list(known), ""
@@ -267,8 +248,29 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+ELSEWHERE = {
+    "lr": "learning_rate",
+    "num_generations": "group_size",
+    "max_completion_length": "max_new_tokens",
+    "max_tokens": "max_new_tokens",
+    "num_iterations": "epochs",
+    "ppo_epochs": "epochs",
+    "max_steps": "rollouts",
+    "batch_size": "prompts_per_rollout",
+    "kl_coef": "beta",
+    "entropy_coeff": "entropy_bonus",
+    "clip_range": "hyperparameters={'epsilon': …}",
+    "rloo": "advantage='rloo', reinforce's default",
+}
+"""Names of other libraries, and ours for the same thing: for errors alone."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ' (did you mean …?)' for an error message, or '' if no name is close."""
-    names = {str(x).lower(): x for x in known}
-    close = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=0.5)
+    word, names = str(name).lower(), {str(x).lower(): x for x in known}
+    if word in ELSEWHERE:
+        return f" (here it is called {ELSEWHERE[word]})"
+    # Exchanged letters are likelier than wrong ones: gpro is grpo, not gspo.
+    close = [other for other in names if sorted(other) == sorted(word)]
+    close = close or difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     return f" (did you mean {names[close[0]]!r}?)" if close else ""

@@ -37,18 +37,37 @@ from refimpl import (
     loop,
 )
 from refimpl.algorithms import value_loss
-from refimpl.cli import explanation, parse_settings
+from refimpl.cli import explanation
+from refimpl.entropy import AdaptiveEntropy, ClipCov, KLCov, TopEntropy
 from refimpl.evaluation import mean_at, pass_at, scores
+from refimpl.hooks import Samples
 from refimpl.interop import scored as bridged
 from refimpl.logprobs import values
+from refimpl.loss_terms import (
+    KL,
+    Entropy,
+    LoadBalance,
+    RouterShift,
+    SamplerMismatch,
+    Value,
+)
 from refimpl.models import build, check_pair, make_critic
 from refimpl.options import check_fit
 from refimpl.pretrained.loading import load
 from refimpl.pretrained.rewards import Sum
 from refimpl.rewards import overlong_punishment, score
+from refimpl.samplers import Delayed, Rounded
 from refimpl.tasks import Arithmetic, Calculator, make_tokenizer
 from refimpl.validation import annotations
-from tests.worlds import PROMPTS, SMALL, TOKENIZER, fixed_noise, random_model
+from tests.worlds import (
+    PROMPTS,
+    SMALL,
+    TOKENIZER,
+    fixed_noise,
+    random_model,
+    random_moe,
+    settings,
+)
 
 NAN, INF = math.nan, math.inf
 GRPO = ALGORITHMS["grpo"]
@@ -68,15 +87,15 @@ def refused(names: str, call: Callable, *args, **given) -> None:
 NUMBERS = {
     (0, -1): "rollouts prompts_per_rollout group_size max_new_tokens top_k epochs "
     "max_sampling_rounds minibatches micro_batch_size max_length eval_every "
-    "eval_problems eval_samples skill_steps habit_steps batch_size rollouts every "
+    "eval_problems eval_samples skill_steps habit_steps batch_size every "
     "n problems samples k batch",
     (-1,): "seed sampler_delay",
-    (0, -0.5): "temperature router_rate learning_rate value_clip "
+    (0, -0.5): "temperature router_rate learning_rate value_clip clip step most "
     "skill_learning_rate habit_learning_rate buffer epsilon epsilon_low epsilon_high "
     "mask_epsilon_low mask_epsilon_high tau_pos tau_neg",
-    (-0.5,): "router_noise weight_decay entropy_bonus beta",
+    (-0.5,): "router_noise weight_decay entropy_bonus bonus beta target",
     (-0.5, 1.5): "overlong_share gamma lam",
-    (0, -0.5, 1.5): "top_p",
+    (0, -0.5, 1.5): "top_p share",
     (1, 0.5): "dual_clip",
     (0.5,): "max_ratio",
     (1, 10): "min_terms max_terms",
@@ -142,6 +161,19 @@ DOORS: dict[str, tuple[Callable, dict[str, Any]]] = {
     "TrainConfig": (TrainConfig, {}),
     "WarmStart": (WarmStart, {}),
     "Arithmetic": (Arithmetic, {}),
+    # What is handed to `train` is checked as its settings are
+    "KL": (KL, {"beta": 0.1}),
+    "Entropy": (Entropy, {"bonus": 0.1}),
+    "Value": (Value, {"values": len}),
+    "AdaptiveEntropy": (AdaptiveEntropy, {}),
+    "KLCov": (KLCov, {}),
+    "SamplerMismatch": (SamplerMismatch, {"rules": {"opsm": 0.1}}),
+    "RouterShift": (RouterShift, {}),
+    "TopEntropy": (TopEntropy, {}),
+    "ClipCov": (ClipCov, {}),
+    "Delayed": (Delayed, {"rollouts": 4}),
+    "Samples": (Samples, {}),
+    "Checkpoint": (checkpoint.Checkpoint, {"folder": "no/such/folder"}),
 }
 
 
@@ -165,7 +197,7 @@ def refuses(function: Callable, good: dict, types: dict) -> None:
     for name, kind in types.items():
         if kind is not Any:
             refused(name, function, **{**good, name: NOTHING})
-        for value in OUT_OF_RANGE.get(name, ()):
+        for value in (*OUT_OF_RANGE.get(name, ()), *["4"] * (name in OUT_OF_RANGE)):
             refused(name, function, **{**good, name: value})
         if isinstance(whole := good.get(name), torch.Tensor):
             refused(name, function, **{**good, name: whole[None]})
@@ -185,7 +217,7 @@ def configured(algorithm="grpo", **settings):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
 def test_a_hyperparameter(algorithm):
-    """By the loss, by the settings of a run, and by `--set` as text."""
+    """By the loss, and by the settings of a run."""
     name, types = algorithm.name, algorithm.annotations
     loss = partial(algorithm.policy_loss, **BATCH)
     for call in (loss, lambda **given: configured(name, hyperparameters=given)):
@@ -193,9 +225,6 @@ def test_a_hyperparameter(algorithm):
         if name not in ("gmpo", "rspo"):  # there the bound is one of log r
             for lower in {"epsilon", "epsilon_low"} & types.keys():
                 refused("epsilon", call, **{lower: 1.5})
-    for key in types:
-        for text in ("nonsense", *map(str, OUT_OF_RANGE.get(key, ()))):
-            refused(key, parse_settings, algorithm, [f"{key}={text}"])
 
 
 # What no type says
@@ -207,13 +236,13 @@ max_length max_new_tokens | normaliser=constant max_length=3 max_new_tokens=9
 gamma critic | gamma=0.9
 kl_in beta | kl_in=reward
 distillation dynamic_sampling | advantage=distillation dynamic_sampling=True
-epsilon epsilon_low | epsilon=0.1 epsilon_low=1
 int8 float64 | rollout_dtype=int8 dtype=float64
 replay 'R3' | trust_sampler=True replay=R2
 grpo group_size | group_size=1
 allow_on_policy=True | minibatches=1
 """
 UNKNOWN: dict[str, dict[str, Any]] = {
+    "epsilon epsilon_low": {"hyperparameters": {"epsilon": 0.1, "epsilon_low": 1}},
     "normaliser 'token_mean'": {"normaliser": "token_meam"},
     "'epsilon'": {"hyperparameters": {"epsilom": 0.2}},
     "'epsilon' hyperparameters": {"epsilon": 0.1},
@@ -231,12 +260,17 @@ UNKNOWN: dict[str, dict[str, Any]] = {
 def test_settings_that_do_not_go_together():
     for line in TOGETHER.strip().splitlines():
         names, _, words = line.partition(" | ")
-        refused(names, lambda *w: configured(**parse_settings(GRPO, w)), *words.split())
+        refused(names, configured, **settings(words.split()))
     for names, given in UNKNOWN.items():
         refused(names, configured, **given)
     refused("min_terms max_terms", Arithmetic, min_terms=4, max_terms=3)
     for mix in ((0.5, 0.5), (0.9, 0.9, 0.9)):
         refused("habit_mix", Arithmetic, habit_mix=mix)
+    refused("estimator 'k3' 'k4'", KL, 0.1, "k4")
+    refused("low high", ClipCov, low=5.0, high=1.0)
+    refused("detach=False before_clip", RouterShift, "after_clip", detach=False)
+    refused("'opsm'", SamplerMismatch, {"opms": 0.1})
+    refused("token_reject", SamplerMismatch, {"token_reject": 0.3})
 
 
 def tokenizer(**changed):
@@ -286,6 +320,31 @@ BEFORE: dict[str, list[dict[str, Any]]] = {
     "observe dense": [{"task": Calculator(), "model": build("tiny-moe", TOKENIZER)}],
     "resume checkpoint_dir": [{"resume": True}],
     "resume overwrite": [{"resume": True, "overwrite": True}],
+}
+EXPERTS = random_moe()
+BEFORE |= {
+    # Twice the same, in the wrong list, or without what it acts on
+    "beta KL": [small(beta=0.1) | {"loss_terms": [KL(0.1, "k2")]}],
+    "entropy_bonus Entropy": [
+        small(entropy_bonus=0.1) | {"loss_terms": [Entropy(0.1)]}
+    ],
+    "corrections SamplerMismatch": [
+        small(corrections={"opsm": 0.1})
+        | {"corrections": [SamplerMismatch({"opsm": 0.1})]}
+    ],
+    "router_shift RouterShift": [
+        {"algorithm": "rspo", "model": EXPERTS, "corrections": [RouterShift()]},
+        small(router_shift=True) | {"model": EXPERTS, "corrections": [RouterShift()]},
+    ],
+    "sampler_delay Delayed": [small(sampler_delay=1) | {"sampler": Delayed(1)}],
+    "int8 Rounded": [small(rollout_dtype="int8") | {"sampler": Rounded()}],
+    "AdaptiveEntropy loss_terms": [{"corrections": [AdaptiveEntropy()]}],
+    "TopEntropy corrections": [{"loss_terms": [TopEntropy()]}],
+    "Value critic": [{"loss_terms": [Value(len)]}],
+    "LoadBalance experts": [{"loss_terms": [LoadBalance()]}],
+    "RouterShift experts": [{"corrections": [RouterShift()]}],
+    "distillation teacher": [small(advantage="distillation")],
+    "teacher 5 18": [{"teacher": build("tiny", make_tokenizer("01"))}],
 }
 BEFORE |= {f"task lacks {name}": [{"task": task(**{name: None})}] for name in PARTS}
 BEFORE |= {
@@ -471,7 +530,10 @@ FORMULAS: dict[str, list[Callable]] = {
         gate(lambda r: r),
         gate(lambda r, a: None),
         gate(lambda r, a: r * INF),
+        gate(lambda r, a: math.exp(r)),
+        gate(lambda r, a: r.nothing),
     ],
+    "name 'ppo'": [lambda: rl.from_gate(torch.mul, "ppo")],
     "objective": [own(objective=lambda logp, old_logp: 1)],
     "reward": [scored(rewards=FOUR.numpy()), scored(A.gae, rewards=FOUR)],
     "group": [
@@ -572,7 +634,7 @@ dtype=bfloat16 dtype=float64 allow_on_policy=True schedule=cosine""".split()
 
 def trained(pair: tuple[str, str]) -> None:
     given = asdict(SMALL) | {"rollouts": 1, "max_new_tokens": 8}
-    config = TrainConfig(**given | parse_settings(GRPO, pair))
+    config = TrainConfig(**given | settings(pair))
     rl.train("grpo", config=config, **PAIR, reward=fixed_noise, progress=False)
 
 

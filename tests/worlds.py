@@ -25,12 +25,13 @@ from refimpl import (
     TrainConfig,
     UserError,
     collect,
-    logprobs,
     loop,
     prepare,
     train,
     warm_start,
 )
+from refimpl.cli import pairs
+from refimpl.corrections import RULES
 from refimpl.history import Meter
 from refimpl.models import Model, build
 from refimpl.moe import routers
@@ -120,37 +121,41 @@ def _from_config(kind, **settings) -> PreTrainedModel:
         return AutoModelForCausalLM.from_config(config).eval()
 
 
-def prepared(
-    algorithm="grpo",
-    *,
-    model=None,
-    reward=None,
-    task=None,
-    log_probs=logprobs.log_probs,
-    **settings,
-) -> Run:
-    """A run under `SMALL` with some settings changed, before its first rollout."""
-    config = replace(SMALL, **settings)
+def under_small(model=None, **arguments) -> dict:
+    """What `train` is handed: the warm model (or `model`), and `SMALL` with changes.
+
+    Keywords that `TrainConfig` knows go there, the rest to `train`. Of `corrections`
+    the rules are a dictionary, and the objects a list.
+    """
+    known = TrainConfig.__dataclass_fields__.keys() & arguments.keys()
+    if isinstance(arguments.get("corrections"), list):
+        known.remove("corrections")
+    config = replace(SMALL, **{name: arguments.pop(name) for name in known})
     model = warm_model() if model is None else model
-    return prepare(algorithm, config, model, TOKENIZER, task, reward, log_probs)
+    return {"config": config, "model": model, "tokenizer": TOKENIZER} | arguments
 
 
-def rolled_out(algorithm="grpo", **settings) -> tuple[Run, Batch, dict]:
+def prepared(algorithm="grpo", **arguments) -> Run:
+    """A run of `under_small`, before its first rollout."""
+    return prepare(algorithm, **under_small(**arguments))
+
+
+def settings(words) -> dict:
+    """Arguments of `TrainConfig` from words NAME=VALUE, a correction by its name."""
+    given = pairs(words)
+    rules = {name: given.pop(name) for name in RULES if name in given}
+    return given | ({"corrections": rules} if rules else {})
+
+
+def rolled_out(algorithm="grpo", **arguments) -> tuple[Run, Batch, dict]:
     """A run that is `prepared`, its first rollout, and what was measured of it."""
-    run = prepared(algorithm, **settings)
+    run = prepared(algorithm, **arguments)
     return run, *collect(run, 0)
 
 
-def small_run(algorithm="grpo", *, model=None, **arguments):
-    """Train the warm model (or `model`) under `SMALL` with some settings changed.
-
-    Keywords that `TrainConfig` knows go there, the rest to `train`.
-    """
-    known = TrainConfig.__dataclass_fields__.keys() & arguments.keys()
-    config = replace(SMALL, **{name: arguments.pop(name) for name in known})
-    model = warm_model() if model is None else model
-    given = {"config": config, "model": model, "tokenizer": TOKENIZER}
-    return train(algorithm, **{"progress": False} | given | arguments)
+def small_run(algorithm="grpo", **arguments):
+    """Train as `under_small` says."""
+    return train(algorithm, **{"progress": False} | under_small(**arguments))
 
 
 def measured_loss(run: Run, batch: Batch) -> tuple[Tensor, dict[str, float]]:
@@ -235,17 +240,16 @@ def diverging(monkeypatch, when: int, model="model"):
 
 
 def unwritable(monkeypatch, when: int):
-    """The disk is full at the `when`-th checkpoint, in the midst of it."""
-    saves, save = [], torch.save
+    """The disk is full at the `when`-th file that is written, in the midst of it."""
+    written, sync = [], os.fsync
 
-    def full(state, file):
-        saves.append(len(state["rows"]))
-        if len(saves) == when:
-            file.write(b"half a check")
+    def full(file):
+        written.append(file)
+        if len(written) == when:
             raise OSError(28, "No space left on device")
-        save(state, file)
+        sync(file)
 
-    monkeypatch.setattr(torch, "save", full)
+    monkeypatch.setattr(os, "fsync", full)
 
 
 def needs(module: str):

@@ -12,8 +12,9 @@ import torch
 
 from experiments.drift import shared
 from refimpl import corrections, logprobs
-from refimpl.algorithms import Algorithm, from_gate, get
+from refimpl.algorithms import Algorithm, get
 from refimpl.config import TrainConfig
+from refimpl.gate import from_gate
 from refimpl.loss_terms import LossCorrection, RouterShift
 from refimpl.rollout import Rollout
 from refimpl.validation import UserError, nearest

@@ -86,7 +86,8 @@ def answers(algorithm: Algorithm, config: TrainConfig, given: Inputs) -> list[Te
     advantages that differ from token to token.
     """
     config, z = config.completed(algorithm.training), given.z
-    algorithm = with_critic(algorithm, config)
+    if config.advantage == "gae":
+        algorithm = with_critic(algorithm)
     advantages, targets = _advantages(algorithm, config, given)
     every = [advantages]
     if targets is not None:
@@ -140,10 +141,8 @@ def _policy(
     old_logp, another = given.logp - log_ratio, given.logp + given.z.flip(0)
     normaliser = NORMALISERS.get(config.normaliser, algorithm.normaliser)
     weight = normalisers.apply(normaliser, mask, group=given.group, max_length=LONGEST)
-    before, weighed = (
-        old_logp,
-        weight,
-    )  # corrections change the method's loss, but not the KL
+    # Corrections change the method's loss, but not the KL.
+    before, weighed = old_logp, weight
     if config.corrections:
         seen = given.logp, another, mask, advantages
         weighed = weight * corrections.factor(config.corrections, *seen)

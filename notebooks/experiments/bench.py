@@ -23,9 +23,8 @@ import torch
 from experiments import real
 from refimpl import logprobs
 from refimpl.algorithms import ALGORITHMS, get
-from refimpl.cli import check_output
 from refimpl.config import TrainConfig
-from refimpl.files import write
+from refimpl.files import check_output, write
 from refimpl.history import History
 from refimpl.loop import train
 from refimpl.models import count_parameters, one_thread
@@ -100,7 +99,7 @@ def bench(
         raise UserError("--algorithms names none: name at least one, or leave it out")
     for name in algorithms:
         get(name)
-    check_output(out, replaces=True)
+    check_output(out)
     figures = show(beginning(model))
     for name in algorithms:
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:

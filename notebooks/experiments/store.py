@@ -34,9 +34,8 @@ from filelock import FileLock, Timeout
 
 import refimpl
 from refimpl import seeds
-from refimpl.cli import check_output
 from refimpl.config import TrainConfig
-from refimpl.files import write
+from refimpl.files import check_output, write
 from refimpl.validation import UserError
 
 DATA = Path(__file__).parents[2] / "figures" / "data"
@@ -145,7 +144,7 @@ class Store:
         self.path, self.columns = Path(path), ["run", *columns]
         *files, self.database = paths(path)
         for file in files:
-            check_output(file, replaces=True)
+            check_output(file)
         for line in stored(path).values():
             there = next(csv.reader(line["rows"].splitlines()))
             if there != self.columns:

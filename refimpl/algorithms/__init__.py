@@ -7,7 +7,6 @@ from refimpl.algorithms.dppo_kl import DPPO_KL
 from refimpl.algorithms.dppo_tv import DPPO_TV
 from refimpl.algorithms.dr_grpo import DR_GRPO
 from refimpl.algorithms.dro import DRO
-from refimpl.algorithms.gate import from_gate
 from refimpl.algorithms.glm5 import GLM5
 from refimpl.algorithms.gmpo import GMPO
 from refimpl.algorithms.grpo import GRPO
@@ -65,4 +64,4 @@ def get(name: str) -> Algorithm:
 
 
 __all__ = ["ALGORITHMS", "Algorithm", "LossResult", "Objective", "Tokens"]
-__all__ += ["from_gate", "get", "value_loss"]
+__all__ += ["get", "value_loss"]

@@ -91,9 +91,10 @@ class Algorithm:
     normaliser: Callable  # the paper's
     critic: bool = False  # advantages need a value function
     one_ratio: bool = False  # a response has one ratio for all its tokens
-    # The objective may have a gradient where Â = 0. None: no, for a method of this
-    # package; for yours it is assumed, which costs a pass at most
-    penalty: bool | None = None
+    # Whether the objective has a gradient where Â = 0: the name of the hyperparameter
+    # that scales this term, or True, or False. None: no, for a method of this package;
+    # for yours it is assumed, which costs a pass at most
+    penalty: str | bool | None = None
     # The log-probs that the trainer passes as `old_logp`. "old": those of π_old, or the
     # sampler's in their place if they differ little enough (`Run.old_logp_of`).
     # "sampler": those of the sampler, however far it is from the policy

@@ -41,6 +41,7 @@ IPO = DPPO_TV.child(
     title="IPO",
     paper="Prime Intellect 2026, prime-rl#1930",
     changed="the bound holds for either sign of the advantage",
+    penalty="tau",
     objective=objective,
     advantages=group_centred,
 )

@@ -33,7 +33,6 @@ KIMI = DRO.child(
     title="Kimi K2.5",
     paper="Kimi Team 2026, 2602.02276",
     changed="the ratio instead of log π, held constant outside a band",
-    penalty=True,
     objective=objective,
     anchor="sampler",
 )

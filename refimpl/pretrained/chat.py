@@ -33,8 +33,8 @@ class Chat:
     default, and an empty text gives the shortest prompt of the three.
 
     The reward, the habits and all other attributes are those of `task`. The reward
-    function gets the prompts in the template, or the messages of the conversation if it
-    reads messages (see `refimpl.rewards.conversational`).
+    function gets the prompts in the template. One that `refimpl.rewards.conversational`
+    wraps gets the messages of the conversation.
 
     `switches` are options of the template, such as `{"enable_thinking": False}`.
 

@@ -14,7 +14,7 @@ import random
 import zlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 
@@ -27,11 +27,9 @@ from refimpl.validation import (
     Count,
     Seed,
     UserError,
-    from_text,
     guarded,
     nearest,
     one_line,
-    refuse_unknown,
 )
 
 EVALUATES = frozenset(
@@ -189,16 +187,6 @@ class ReasoningGym:
 def _held_out(task: ReasoningGym, n: int, purpose: str) -> tuple[dict, ...]:
     """Draw held-out problems once, because some datasets are slow to make."""
     return tuple(task._draw(n, purpose, held_out=True))
-
-
-def from_texts(name: str, pairs: dict[str, str]) -> ReasoningGym:
-    """Make the task with settings from a command line; a list is written as `a,b,c`."""
-    kinds = get_type_hints(_dataset(name)[1])
-    kinds |= {"extract": Extract, "partial_credit": bool}
-    refuse_unknown(f"reasoning-gym's {name}", pairs, kinds)
-    return ReasoningGym(
-        name, **{k: from_text(k, kinds[k], x) for k, x in pairs.items()}
-    )
 
 
 def _dataset(name: str) -> tuple[type, type]:

@@ -12,8 +12,7 @@ import torch
 from by_file import losses
 from torch.testing import assert_close
 
-from refimpl.advantages import Scored, gae, group_relative
-from refimpl.kl import token_rewards
+from refimpl.advantages import Scored, gae, group_relative, token_rewards
 from refimpl.normalisers import NORMALISERS
 from tests.losses.batches import weight_by
 

@@ -26,7 +26,8 @@ from verl.utils.config import omega_conf_to_dataclass
 
 from refimpl import UserError
 from refimpl.advantages import group_centred
-from refimpl.algorithms import ALGORITHMS, GRPO, from_gate, get
+from refimpl.algorithms import ALGORITHMS, GRPO, get
+from refimpl.gate import from_gate
 from refimpl.interop import verl as bridge
 from refimpl.interop.configs import missing, yaml_of
 from refimpl.interop.conformance import cases, table

@@ -14,8 +14,8 @@ from course.kit import explorer, stakes
 from course.kit.plots.words import title
 from course.sapo import explorer as sapo_explorer
 from refimpl import History, UserError
-from refimpl.algorithms import from_gate
 from refimpl.curves import curve
+from refimpl.gate import from_gate
 
 SEEN = 300
 """Pixels that differ when a reader can see it: more than a number in a title."""

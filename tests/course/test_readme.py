@@ -3,11 +3,13 @@
 import importlib.util
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import refimpl
 from tests.tools import tables
+from web import instructor
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,6 +29,14 @@ def test_the_modules_that_a_page_asks_to_run_are_there(page):
     ours = r"python -m ((?:refimpl|course|experiments|web|tests)[\w.]*)"
     asked = set(re.findall(ours, page.read_text(encoding="utf-8")))
     assert [name for name in asked if importlib.util.find_spec(name) is None] == []
+
+
+def test_the_readmes_minutes_are_those_of_the_website():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"notebooks/(\d\w+)\.ipynb\) \|.*\| (\d+) \|", readme)
+    pages = [SimpleNamespace(file=f"{name}.html", title="") for name, _ in rows]
+    counted = [str(instructor.told(page).minutes) for page in pages]
+    assert len(rows) == 22 and counted == [minutes for _, minutes in rows]
 
 
 @pytest.mark.parametrize("page", tables.MADE)

@@ -8,9 +8,10 @@ import torch
 
 from experiments.arms import ARMS
 from experiments.behaviour import INPUTS, Inputs, answers, behaviour, rounded
-from refimpl.algorithms import ALGORITHMS, from_gate
+from refimpl.algorithms import ALGORITHMS
 from refimpl.config import TrainConfig
 from refimpl.corrections import BAND, RULES
+from refimpl.gate import from_gate
 from refimpl.validation import UserError
 
 BUILT = {name: (a, {}) for name, a in ALGORITHMS.items()}
@@ -60,7 +61,7 @@ SWITCHES = [
     ("grpo", {"beta": 0.1}),
     *(("grpo", {"corrections": {name: bound}}) for name, bound in BOUNDS.items()),
     ("grpo", {"normaliser": "token_mean"}),
-    *(("rspo", x) for x in ({"router_shift": False}, {"placement": "after_clip"})),
+    ("rspo", {"router_shift": False}),
     *(("ppo", {name: 0.9}) for name in ("lam", "gamma", "value_clip", "lam_critic")),
     *(("ppo", x) for x in ({"lam_alpha": 1.5}, {"whiten": False})),
     *(("grpo", {"advantage": name}) for name in ("gae", "distillation")),
@@ -76,8 +77,8 @@ def test_what_enters_the_loss_is_seen(name, setting):
 
 def test_the_kl_is_a_part_of_its_own():
     """With a γ or a cap on the method's loss it is what it is without."""
-    parts, shift = [], {"router_shift": True, "placement": "after_clip"}
-    for other in ({}, shift, {"corrections": {"token_truncate": 1.0}}):
+    parts = []
+    for other in ({}, {"router_shift": True}, {"corrections": {"token_truncate": 1.0}}):
         configs = (TrainConfig(beta=beta, **other) for beta in (0.3, 0.0))
         kl, none = (answers(ALGORITHMS["grpo"], c, INPUTS)[1] for c in configs)
         parts.append(kl - none)

@@ -13,10 +13,10 @@ import torch
 
 from experiments.gpu import captured, check, experts
 from refimpl import UserError, collect, loop, sampling, seeds, sft
-from refimpl.algorithms import ALGORITHMS, get
-from refimpl.cli import parse_settings
+from refimpl.algorithms import ALGORITHMS
 from refimpl.evaluation import scores
 from refimpl.interop.scored import advantages_of
+from refimpl.loss_terms import KL, RouterShift
 from refimpl.pretrained import fast, logprobs
 from refimpl.sft import WarmStart
 from tests import worlds
@@ -32,14 +32,14 @@ pytestmark = [
 MODELS = {"dense": worlds.random_model, "experts": worlds.random_moe}
 MODELS["lora"] = lambda: worlds.with_lora(worlds.random_model(), r=2)
 EXACT = [
-    "grpo dense beta=0.1 kl_estimator=unbiased_k3 entropy_bonus=0.01",
+    "grpo dense unbiased_k3 entropy_bonus=0.01",
     "grpo dense sampler_delay=1 kpop=0.05 opsm=0.001",
     "grpo dense top_k=5 top_p=0.9",
-    "grpo dense dynamic_sampling=true overlong_share=0.5 overlong_filtering=true",
+    "grpo dense dynamic_sampling=True overlong_share=0.5 overlong_filtering=True",
     "grpo dense shared",
     "grpo lora beta=0.1",
-    "ppo dense beta=0.1 kl_in=reward value_clip=none",
-    "gspo experts router_shift=true detach_shift=false",
+    "ppo dense beta=0.1 kl_in=reward value_clip=None",
+    "gspo experts shift_with_gradient",
     "grpo experts replay=R2 router_noise=0.2",
     "rspo experts replay=R3 router_noise=0.2",
 ]
@@ -48,16 +48,22 @@ ROUNDED = [
     "grpo lora recomputed beta=0.1 dtype=bfloat16",
     "rspo experts cast replay=R3 router_noise=0.2 dtype=bfloat16",
 ]
-"""Method, model, how log-probs are read, settings."""
+OBJECTS = {
+    "unbiased_k3": {"loss_terms": [KL(0.1, "unbiased_k3")]},
+    "shift_with_gradient": {"corrections": [RouterShift(detach=False)]},
+}
+"""Method, model, objects, how log-probs are read, settings."""
 
 
 def trained(case: str, device: str = DEVICE, **more):
     """Make two short rollouts and return their history."""
     name, model, *words = case.split()
-    settings = parse_settings(get(name), [word for word in words if "=" in word])
+    settings = worlds.settings([word for word in words if "=" in word])
     given = {"rollouts": 2, "max_new_tokens": 8, "micro_batch_size": 4, "eval_every": 2}
     given |= {"dtype": "float64", "learning_rate": 1e-3, "device": device} | settings
     given |= {"reward": fixed_noise, "model": MODELS[model]()} | more
+    for word in OBJECTS.keys() & words:
+        given |= OBJECTS[word]
     if "cast" in words:
         experts.use(given["model"])
     if "shared" in words:

@@ -11,7 +11,6 @@ from torch.testing import assert_close
 
 from refimpl import UserError
 from refimpl.advantages import (
-    CRITIC_FREE,
     Scored,
     batch_std,
     distillation,
@@ -156,17 +155,21 @@ PAID, GROUP = tensor([1.0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0]), torch.arange(12) /
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("function", [*CRITIC_FREE.values()])
-def test_a_reward_that_is_no_number_is_not_hidden(function, bad):
-    """Its own response has no finite advantage; a run refuses that."""
-    rewards, group = tensor([1.0, bad, 0.0, 1.0]), tensor([0, 0, 1, 1])
-    given = {"mask": mask_of([2, 1, 2, 1]), "components": rewards[:, None]}
-    if function is gdpo and math.isnan(bad):  # a component that did not apply
-        with pytest.raises(UserError, match="one returned None"):
-            function(Scored(rewards, group, **given))
-        return
-    found = function(Scored(rewards, group, **given))
-    assert not found[1].isfinite().any()
+def test_a_reward_or_a_value_that_is_no_number_is_refused(bad):
+    """Outside the mask it may be anything; a component that is NaN does not apply."""
+    paid, group, mask = tensor([1.0, bad]), tensor([0, 0]), mask_of([2, 1])
+    rows = tensor([[1.0, 0.5], [1.0, bad]])
+    Scored(rows, group, mask, values=rows)
+    for name, given in {
+        "rewards": {"rewards": paid, "mask": mask},
+        "rewards ": {"rewards": rows, "mask": mask_of([2, 2])},
+        "values": {"rewards": 0 * group, "mask": mask_of([2, 2]), "values": rows},
+    }.items():
+        with pytest.raises(UserError, match=rf"{name.strip()} is {bad} at \[1"):
+            Scored(group=group, **given)
+    parts = Scored(0 * group, group, mask, components=tensor([[1.0], [math.nan]]))
+    with pytest.raises(UserError, match="one returned None"):
+        gdpo(parts)
 
 
 def test_maxrl_by_hand_and_as_in_prime_rl():

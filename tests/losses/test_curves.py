@@ -7,8 +7,9 @@ import torch
 from torch import tensor
 from torch.testing import assert_close
 
-from refimpl.algorithms import ALGORITHMS, Objective, from_gate
+from refimpl.algorithms import ALGORITHMS, Objective
 from refimpl.curves import GRID, curve
+from refimpl.gate import from_gate
 from tests.losses.batches import EXACT, FLOAT64, every, one_token
 
 pytestmark = FLOAT64

@@ -12,7 +12,8 @@ from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
 
-from refimpl.algorithms import ALGORITHMS, Objective, from_gate, value_loss
+from refimpl.algorithms import ALGORITHMS, Objective, value_loss
+from refimpl.gate import from_gate
 from refimpl.normalisers import constant, seq_mean_token_mean
 from tests.losses.batches import (
     EXACT,

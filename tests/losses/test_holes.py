@@ -12,9 +12,9 @@ from torch.autograd import grad
 from torch.testing import assert_close
 
 from refimpl import corrections, loss_terms
-from refimpl.advantages import CRITIC_FREE, Scored, gae, whiten
+from refimpl.advantages import CRITIC_FREE, Scored, gae, token_rewards, whiten
 from refimpl.history import Meter, mean_over
-from refimpl.kl import ESTIMATORS, token_rewards
+from refimpl.kl import ESTIMATORS
 from refimpl.logprobs import Reading
 from refimpl.loss_terms import LossInputs
 from refimpl.normalisers import NORMALISERS

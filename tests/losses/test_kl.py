@@ -8,7 +8,8 @@ from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
 
-from refimpl.kl import ESTIMATORS, binary, k3, token_rewards
+from refimpl.advantages import token_rewards
+from refimpl.kl import ESTIMATORS, binary, k3
 from tests.losses.batches import EXACT, NAN
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -6,6 +6,7 @@ B and T per call (an int is a float, as PEP 484 has it). Then it trains, and run
 tests of the formulas, which call each with the types that it takes.
 """
 
+from refimpl.loss_terms import KL, RouterShift
 from refimpl.pretrained import logprobs as sharing
 from tests.worlds import (
     fixed_noise,
@@ -32,14 +33,14 @@ def training():
     train_tiny(
         "grpo",
         model,
-        beta=0.1,
-        kl_estimator="unbiased_k3",
+        loss_terms=[KL(0.1, "unbiased_k3")],
         corrections={"token_truncate": 2.0},
         **sampler,
     )
     train_tiny("dapo", model, eval_samples=2, normaliser="group_token_mean")
     noise = {"router_noise": 0.1, "rollout_dtype": "bfloat16"}
-    train_tiny("rspo", random_moe(), replay="R2", detach_shift=False, **noise)
+    moving = {"router_shift": False, "corrections": [RouterShift(detach=False)]}
+    train_tiny("rspo", random_moe(), replay="R2", **moving, **noise)
     train_tiny("gspo", random_moe(), replay="R3", router_shift=True, **noise)
 
 

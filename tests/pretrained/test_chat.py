@@ -8,6 +8,7 @@ import pytest
 from tokenizers.processors import TemplateProcessing
 
 from refimpl import UserError
+from refimpl.hooks import Samples
 from refimpl.pretrained.chat import Chat
 from refimpl.rewards import conversational
 from refimpl.sampling import encode
@@ -53,9 +54,9 @@ def test_a_run_keeps_plain_texts_of_its_conversations(tmp_path):
             for p, c in zip(prompts, completions)
         ]
 
-    given |= {"reward": conversational(reward), "samples_every": 1}
-    first = small_run(rollouts=1, **given)
-    again = small_run(rollouts=2, resume=True, **given)
+    given["reward"] = conversational(reward)
+    first = small_run(rollouts=1, hooks=[Samples()], **given)
+    again = small_run(rollouts=2, hooks=[Samples()], resume=True, **given)
     assert again.samples[: len(first.samples)] == first.samples
     assert {type(sample["prompt"]) for sample in again.samples} == {str}
 

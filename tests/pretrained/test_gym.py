@@ -114,7 +114,7 @@ def test_a_task_is_its_settings(task):
     assert task == pickle.loads(pickle.dumps(task))
     assert hash(task) == hash(copy.deepcopy(task))
     scored = ReasoningGym("countdown", scorer=answers.contains_answer)
-    assert "refimpl.pretrained.answers.contains_answer" in repr(scored)
+    assert "<function contains_answer>" in repr(scored)
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def policy(tmp_path):
 def words(policy, *more) -> list[str]:
     small = {"prompts_per_rollout": 4, "group_size": 4, "max_new_tokens": 8}
     small |= {"minibatches": 2, "eval_problems": 4, "learning_rate": 1e-3}
-    sets = [w for name, value in small.items() for w in ("--set", f"{name}={value}")]
+    sets = [word for name, x in small.items() for word in (f"--{name}", x)]
     command = ["train", "--algorithm", "grpo", "--rollouts", "2", "--model", policy]
     return [str(word) for word in [*command, *sets, *more]]
 

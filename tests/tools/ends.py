@@ -25,10 +25,10 @@ import tyro
 from refimpl import History, checkpoint, cli
 
 ROLLOUTS, EVERY = 8, 3
-WORDS = f"""train --algorithm grpo --rollouts {ROLLOUTS} --checkpoint-dir c
+WORDS = f"""train --algorithm grpo --rollouts {ROLLOUTS} --prompts-per-rollout 4
+--group-size 4 --max-new-tokens 24 --minibatches 2 --learning-rate 1e-3
+--eval-problems 8 --samples-every 2 --checkpoint-every {EVERY} --checkpoint-dir c
 --history h.csv --samples s.jsonl --save p""".split()
-SETTINGS = f"""prompts_per_rollout=4 group_size=4 max_new_tokens=24 minibatches=2
-eval_problems=8 samples_every=2 learning_rate=1e-3 checkpoint_every={EVERY}""".split()
 WAYS: dict[str, tuple] = {  # a signal and how often, or a stream that is closed
     "Ctrl-C": (signal.SIGINT, 1),
     "Ctrl-C twice": (signal.SIGINT, 2),
@@ -38,7 +38,7 @@ WAYS: dict[str, tuple] = {  # a signal and how often, or a stream that is closed
     "closed stdout": (1, 0),
     "closed stderr": (2, 0),
 }
-STATUS = {"Ctrl-C": 130, "SIGTERM": 143, "SIGHUP": 129, "SIGKILL": -9, "closed": 141}
+STATUS = {"Ctrl-C": 130, "SIGTERM": 143, "SIGHUP": 129, "SIGKILL": -9, "closed": 1}
 """By the first word of a way. A run that was done before it ends with 0."""
 
 
@@ -56,9 +56,8 @@ def child(folder: Path, resume: bool, pipes: dict) -> None:
             print(step, file=file)
 
     History.add = noting
-    sets = [word for one in SETTINGS for word in ("--set", one)]
     try:
-        status = cli.main([*WORDS, *sets, *["--resume"] * resume])
+        status = cli.main([*WORDS, *["--resume"] * resume])
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError):
                 stream.flush()

@@ -2,6 +2,8 @@
 
 import warnings
 from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
 from typing import NamedTuple
 from unittest.mock import Mock
 
@@ -9,9 +11,10 @@ import pytest
 import torch
 
 from refimpl import collect, updates
-from refimpl.advantages import CRITIC_FREE, Scored
+from refimpl.advantages import CRITIC_FREE, Scored, group_relative
 from refimpl.hooks import warn_if_never_right
 from refimpl.logprobs import log_probs
+from refimpl.options import by_component
 from refimpl.responses import (
     DynamicSampling,
     DynamicSamplingError,
@@ -171,7 +174,8 @@ def test_a_group_is_alive_where_its_advantages_differ_from_0(name):
     weights = (1.0, 0.5)
     found = drawn(*(parts @ torch.tensor(weights)).tolist())
     found.components = dict(zip("ab", parts.T))
-    found.by_component = getattr(estimate, "by_component", False)
+    if name == "gdpo":
+        found.compare = partial(by_component, SimpleNamespace(weights=weights))
     rollout = found.rollout
     known = {"mask": rollout.mask, "components": parts, "weights": weights}
     moved = estimate(Scored(found.rewards, rollout.group, **known)).view(-1, 2)
@@ -239,6 +243,27 @@ def test_every_refill_has_seeds_of_its_own(monkeypatch):
     assert texts[-1] == texts[0]  # as without dynamic sampling
 
 
+def test_one_response_a_prompt_is_compared_with_all_others():
+    alone = {"group_size": 1, "advantage": "reinforce_plus_plus"}
+    _, _, metrics = rolled_out(reward=fixed_noise, **alone)
+    assert metrics["frac_reward_zero_std"] == 0 < metrics["reward_std"]
+
+
+def test_what_is_too_long_is_punished_and_what_was_cut_off_has_no_loss():
+    """Punished before the rewards of a group are compared; the history shows them as
+    they were."""
+    settings = {"overlong_share": 0.5, "overlong_filtering": True, "max_new_tokens": 9}
+    run, batch, metrics = rolled_out(reward=fixed_noise, **settings)
+    rollout = batch.rollout
+    paid = torch.tensor(fixed_noise(rollout.texts(run.tokenizer)))
+    assert metrics["reward"] == pytest.approx(paid.mean().item())
+    punished = paid + ((4.5 - rollout.length) / 4.5).clamp(-1, 0)
+    wanted = group_relative(Scored(punished, rollout.group))
+    assert torch.allclose(batch.advantages, wanted[:, None].expand_as(rollout.mask))
+    kept = rollout.mask * ~rollout.truncated[:, None]
+    assert torch.equal(batch.mask, kept) and 0 < kept.sum() < rollout.mask.sum()
+
+
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
 def test_a_rollout_of_nothing_but_truncated_responses_has_no_gradient(algorithm):
     settings = {"overlong_filtering": True, "max_new_tokens": 1, "reward": fixed_noise}
@@ -255,6 +280,7 @@ def test_a_rollout_in_numbers():
     world = Arithmetic()
     one = drawn(1.0, 0.0, 0.5, 0.5, correct=[1.0, 0.0, 1.0, 1.0], texts=TEXTS)
     assert describe(one, world) == {
+        "sampling/rounds": 1.0,
         "reward": 0.5,
         "reward_std": pytest.approx(0.5**0.5 / 2),
         "frac_reward_zero_std": 0.5,

@@ -14,10 +14,7 @@ from refimpl import ALGORITHMS, Scored, TrainConfig, UserError, collect
 from refimpl.advantages import CRITIC_FREE, gdpo
 from refimpl.options import check_fit
 from refimpl.pretrained.rewards import Sum
-from refimpl.validation import annotations, from_text
 from tests.worlds import TOKENIZER, prepared, prompts_of
-
-KINDS = annotations(TrainConfig)
 
 
 def test_the_settings_of_a_paper_hold_unless_they_are_given():
@@ -49,24 +46,6 @@ def test_when_a_sampler_cannot_stand_for_the_old_policy():
     assert not any(TrainConfig(**given).mismatch for given in same)
 
 
-TEXTS = {
-    ("dynamic_sampling", "false"): False,
-    ("dynamic_sampling", "none"): None,
-    ("overlong_filtering", "True"): True,
-    ("seed", "7"): 7,
-    ("temperature", "2"): 2.0,
-    ("kl_estimator", "k3+"): "k3+",
-    ("critic_frozen", "attn,embed"): ("attn", "embed"),
-}
-
-
-def test_text_becomes_what_the_setting_holds():
-    """What is refused is in `test_bad_input.py`."""
-    for (name, text), wanted in TEXTS.items():
-        value = from_text(name, KINDS[name], text)
-        assert value == wanted and type(value) is type(wanted)
-
-
 def scalars(value) -> list:
     """One number as NumPy and torch hold it."""
     kind = {bool: np.bool_, int: np.int64, float: np.float64}[type(value)]
@@ -90,6 +69,11 @@ def of_length(prompts, completions, **_):
     return [len(c) % 7 if p.count("+") % 2 == 0 else 1.0 for p, c in pairs]
 
 
+def half_the_groups(prompts, completions, **_):
+    """All alike in the second half of a round."""
+    return [x if n < 8 else 1.0 for n, x in enumerate(of_text(prompts, completions))]
+
+
 def of_text(prompts, completions, **_):
     return [zlib.crc32(c.encode()) % 97 / 97 for c in completions]
 
@@ -104,6 +88,15 @@ def test_gdpo_is_told_the_components_and_their_weights():
     same = Sum({"text": of_text, "rest": rest}, weights=(1.0, 0.5))
     batch, row = collect(prepared(reward=same, advantage="gdpo"), 0)
     assert row["reward_std"] == 0 and row["frac_reward_zero_std"] < 1
+    # What weighs nothing keeps no group alive: half of them have Â = 0
+    watched = Sum({"some": half_the_groups, "watched": of_text}, weights=(1.0, 0.0))
+    batch, row = collect(prepared(reward=watched, advantage="gdpo"), 0)
+    idle = (batch.advantages == 0).all(-1).view(4, 4).all(-1)
+    assert row["frac_reward_zero_std"] == idle.float().mean() == 0.5
+    kept = {"advantage": "gdpo", "dynamic_sampling": True}
+    batch, row = collect(prepared(reward=watched, **kept), 0)
+    assert row["sampling/rounds"] == 2 and batch.advantages.any()
+    assert (batch.advantages != 0).any(-1).view(4, 4).any(-1).all()
     total = Sum({"length": of_length, "text": of_text}, weights=(1.0, 0.5))
     run = prepared(reward=total, advantage="gdpo", dynamic_sampling=True)
     rollout = (batch := collect(run, 0)[0]).rollout

@@ -59,6 +59,34 @@ def test_the_tokens_of_highest_entropy_by_hand(hole):
     assert (TopEntropy(0.2).kept(same) & same.mask.bool()).sum() == 4
 
 
+def two_rows(entropy, mask) -> Batch:
+    """Two responses to one prompt, Â = 1 and −1; the mask is the loss's alone."""
+    one = torch.ones_like(mask)
+    ids = torch.zeros(2, mask.shape[1] + 1, dtype=torch.long)
+    start, nobody = torch.ones(2, dtype=torch.long), torch.zeros(2).bool()
+    rollout = Rollout(ids, start, one, 0 * one, entropy, nobody, tensor([0, 0]))
+    advantages = one * tensor([[1.0], [-1.0]])
+    return Batch(rollout, mask, 0 * one, advantages, token_count=mask.sum())
+
+
+def test_a_response_that_was_filtered_out_moves_no_quantile_and_is_not_drawn():
+    mini = two_rows(tensor([[1.0, 2], [9, 8]]), tensor([[1.0, 1], [0, 0]]))
+    assert TopEntropy(0.5).kept(mini)[0].tolist() == [False, True]
+    # C = 0 outside the mask lies between the bounds, too
+    mask = tensor([[1.0, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1]])
+    for seed in range(8):
+        drops = ClipCov(share=0.34, low=-0.5, high=5.0, seed=seed)
+        dropped = ~drops.kept(two_rows(0 * mask, mask))
+        assert dropped.sum() == (dropped & mask.bool()).sum() == 3
+
+
+def test_the_tokens_of_highest_entropy_among_more_than_2_to_the_24():
+    """Which is more than `torch.quantile` takes."""
+    entropy = torch.arange(2**24 + 8.0).view(2, -1)
+    kept = TopEntropy(0.25).kept(two_rows(entropy, torch.ones_like(entropy)))
+    assert kept.sum() == pytest.approx(2**22, abs=8)
+
+
 @pytest.mark.parametrize("hole", [0, 2])
 def test_the_covariance_by_hand_is_largest_for_a_rare_bad_token(hole):
     mini = batch(PAID, PAID, LOGP, hole)
@@ -77,7 +105,7 @@ def test_the_covariance_by_hand_is_largest_for_a_rare_bad_token(hole):
         kept = ClipCov(seed=seed).kept(mini)[mini.mask.bool()]
         drawn.add((~kept).nonzero()[:, 0].item())  # one, and no other
     assert drawn == {0, 5}
-    assert ClipCov(high=1.0).kept(mini).all()
+    assert ClipCov(low=3.0).kept(mini).all()
 
 
 def test_kl_cov_by_hand_and_where_nothing_moved():
@@ -98,7 +126,7 @@ def test_kl_cov_by_hand_and_where_nothing_moved():
 
 def test_the_adaptive_bonus_by_hand():
     """It applies the c, and the H, of the update before; two micro-batches are one."""
-    bonus, after, applied = AdaptiveEntropy(), [], []
+    bonus, after, applied = AdaptiveEntropy().for_run(None), [], []
     weight = torch.ones(1, 2)
     for h in (0.30, 0.22, 0.19, 0.17, 0.21, 0.18):
         mini = batch([h])

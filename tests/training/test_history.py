@@ -9,18 +9,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refimpl import History, collect, train
+from refimpl import History, collect
 from refimpl.history import Meter
+from refimpl.hooks import Samples
 from refimpl.rollout import Batch
 from refimpl.samples import chosen, line
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
-    SMALL,
-    TOKENIZER,
     Drying,
     prepared,
     small_run,
-    warm_model,
 )
 
 
@@ -180,13 +178,11 @@ def test_no_control_character_gets_through_and_a_long_answer_is_cut():
     assert len(shown) < 280 and text[:200] in line(sample_of(text[:200]))
 
 
-def test_a_run_prints_its_samples_if_it_shows_progress(capsys):
-    given = {"model": warm_model(), "tokenizer": TOKENIZER}
-    for progress in (True, False):
-        config = replace(SMALL, samples_every=2)
-        train("grpo", config=config, progress=progress, **given)
+def test_samples_are_printed_if_they_are_to_be_shown(capsys):
+    for show in (True, False):
+        small_run(hooks=[Samples(every=2, show=show)])
         shown = [x.split("  ")[0] for x in capsys.readouterr().out.splitlines()]
-        assert shown == (4 * ["step 0"] + 4 * ["step 2"]) * progress
+        assert shown == (4 * ["step 0"] + 4 * ["step 2"]) * show
 
 
 def test_samples_are_what_was_sampled_and_paid_and_change_nothing():
@@ -197,7 +193,7 @@ def test_samples_are_what_was_sampled_and_paid_and_change_nothing():
         seen.append([*zip(prompts, completions, rewards)])
         return rewards
 
-    history = small_run(samples_every=2, reward=spy)
+    history = small_run(hooks=[Samples(every=2)], reward=spy)
     assert history == small_run()
     kept = [(s["prompt"], s["completion"], s["reward"]) for s in history.samples]
     assert kept == seen[0][::4] + seen[2][::4]
@@ -205,9 +201,9 @@ def test_samples_are_what_was_sampled_and_paid_and_change_nothing():
 
 def test_the_rollout_that_ended_a_run_can_be_read_and_only_its_first_round():
     """Nothing was left to learn in rollout 1: its answers say why."""
-    settings = {"dynamic_sampling": True, "samples_every": 1, "max_sampling_rounds": 3}
+    settings = {"dynamic_sampling": True, "max_sampling_rounds": 3}
     with pytest.warns(UserWarning, match="3 rounds"):
-        history = small_run(reward=Drying(2), **settings)
+        history = small_run(reward=Drying(2), hooks=[Samples()], **settings)
     assert [s["step"] for s in history.samples] == 4 * [0] + 4 * [1]
 
 

@@ -46,14 +46,29 @@ def test_an_object_handed_in_is_the_setting_of_that_name(name):
         assert torch.equal(one, other)
 
 
-def test_a_run_is_not_resumed_with_other_objects(tmp_path):
+class Bare:
+    """A term of one's own, whose repr is an address."""
+
+    def __call__(self, part, reading, weight):
+        return -0.1 * (reading.entropy * weight).sum(), {}
+
+
+def test_a_run_is_resumed_with_the_same_objects_and_no_others(tmp_path):
+    """By class and fields; of an object without a repr by its class."""
     one, two = {"rollouts": 1}, {"rollouts": 2}
-    run(settings=one, loss_terms=[Entropy(0.3)], checkpoint_dir=tmp_path)
+    mine = {"loss_terms": [Bare(), KL(0.1, "k2")], "sampler": Delayed(2)}
+    run(settings=one, checkpoint_dir=tmp_path, **mine)
     again = partial(run, settings=two, checkpoint_dir=tmp_path, resume=True)
-    for terms in ([], [Entropy(0.4)]):
+    for other in (
+        {"loss_terms": []},
+        {"loss_terms": [Bare(), KL(0.1, "k3")]},
+        {"loss_terms": [Bare(), KL(0.2, "k2")]},
+        {"sampler": Delayed(1)},
+        {"sampler": Rounded()},
+    ):
         with pytest.raises(UserError, match="objects was"):
-            again(loss_terms=terms)
-    assert len(again(loss_terms=[Entropy(0.3)])) == 2
+            again(**mine | other)
+    assert len(again(loss_terms=[Bare(), KL(0.1, "k2")], sampler=Delayed(2))) == 2
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -66,7 +81,7 @@ def test_objects_that_fit_are_taken_by_every_method(name):
         "corrections": [SamplerMismatch(CUT)],
     }
     objects |= {"log_probs": lambda *given: log_probs(*given), "reward": fixed_noise}
-    for settings in ({"max_new_tokens": 1}, {"dtype": "bfloat16", "beta": 0.1}):
+    for settings in ({"max_new_tokens": 1}, {"dtype": "bfloat16"}):
         model = random_moe() if shifts else warm_model()
         config = replace(SMALL, **settings)
         assert prepare(name, config, model, TOKENIZER, **objects).handed_in

@@ -68,6 +68,7 @@ def test_a_policy_is_trained_once_and_anew_if_asked_and_is_the_same(cache, train
 
 
 OTHER = {"preset": "small", "world": rare_careful(), "skill_mix": (0.8, 0.1, 0.1)}
+OTHER["name"] = "with another habit"
 
 
 def test_every_setting_and_the_recipe_name_the_folder(cache, monkeypatch):
@@ -95,6 +96,20 @@ def test_three_that_need_the_same_policy_train_it_once(cache, trainings):
         with FileLock(f"{cached(QUICK)}.lock"):
             pool.submit(warm_start, replace(QUICK, seed=1)).result(timeout=120)
     assert len(trainings) == 2
+
+
+def test_a_world_names_every_letter_that_it_writes(cache, trainings):
+    """Else the policy would learn to write an unknown token."""
+
+    class Loud(Arithmetic):
+        @staticmethod
+        def guess(prompt, rng):
+            return "#12!"
+
+    with pytest.raises(UserError, match="writes '!', but its characters are '0123"):
+        warm_start(replace(QUICK, world=Loud()))
+    Loud.characters += "!"
+    assert len(warm_start(replace(QUICK, world=Loud()))[1]) == len(TOKENIZER) + 1
 
 
 def test_the_loss_falls_on_the_response_and_its_end_alone():
@@ -199,31 +214,19 @@ def test_the_policy_can_add_but_seldom_does(name):
 
 
 def test_a_warm_start_belongs_to_its_world():
-    """Two worlds of one shape, a subclass, or a habit that was edited: all differ."""
+    """To its class, its fields and the name that its author gives it."""
 
-    @dataclass(frozen=True)
     class Doubled(Arithmetic):
         def _problem(self, rng):
             row = super()._problem(rng)
             return row | {"answer": 2 * row["answer"]}
 
-    class Subtract(Arithmetic):
-        def _problem(self, rng):
-            return {"prompt": "9+1=", "answer": 8}
-
     @dataclass(frozen=True)
     class Same(Arithmetic):
         pass
 
-    def typed(answer):
-        """As in an interpreter, where no file holds the source."""
-        space = {"Arithmetic": Arithmetic, "__name__": "typed"}
-        problem = f"lambda self, rng: {{'prompt': '9+1=', 'answer': {answer}}}"
-        exec(f"class Typed(Arithmetic):\n    _problem = {problem}", space)
-        return space["Typed"]
-
-    kinds = Doubled, Subtract, Same, typed(8), typed(7)
-    worlds = [WarmStart(world=kind()) for kind in kinds]
+    worlds = [WarmStart(world=kind()) for kind in (Doubled, Same)]
+    worlds += [WarmStart(world=Doubled(), name="tripled"), WarmStart(name="mine")]
     assert len({cached(one) for one in worlds}) == len(worlds)
     assert [shipped(one) for one in worlds] == [None] * len(worlds)
     assert shipped(WarmStart()) and shipped(WarmStart(world=Arithmetic()))

@@ -173,9 +173,9 @@ def passed(monkeypatch):
     """How many rows each pass of a loss had."""
     rows, read = [], loop.Run.read
 
-    def spy(run, model, rollout, *replay):
+    def spy(run, model, rollout, **replay):
         rows.extend([len(rollout)] * (model is run.model))
-        return read(run, model, rollout, *replay)
+        return read(run, model, rollout, **replay)
 
     monkeypatch.setattr(loop.Run, "read", spy)
     return rows

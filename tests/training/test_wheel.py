@@ -30,8 +30,8 @@ for module in pkgutil.walk_packages(refimpl.__path__, "refimpl."):
     if not module.name.startswith(others):
         importlib.import_module(module.name)
 
-words = "train --algorithm sapo --rollouts 2 --set prompts_per_rollout=4 --set"
-words += " eval_problems=8 --history h.csv --save policy --checkpoint-dir c"
+words = "train --algorithm sapo --rollouts 2 --prompts-per-rollout 4 --eval-problems"
+words += " 8 --history h.csv --save policy --checkpoint-dir c"
 worked = main(words.split())
 print(json.dumps({
     "file": refimpl.__file__,

@@ -8,7 +8,8 @@ import torch
 
 from course.kit.exercise import Exercise
 from course.kit.usual import batch, usual
-from refimpl.algorithms import Algorithm, Objective, from_gate
+from refimpl.algorithms import Algorithm, Objective
+from refimpl.gate import from_gate
 
 
 def product_loss(logp, old_logp, advantages, mask, row):

@@ -17,8 +17,9 @@ from course.kit.plots.style import BAD, FREE, GOOD, GREY, INK
 from course.one_surrogate.inspector import step_explorer  # noqa: F401
 from course.sapo.figures import left
 from experiments.arms import one_sided
-from refimpl.algorithms import ALGORITHMS, Algorithm, from_gate
+from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.curves import Curve, curve
+from refimpl.gate import from_gate
 
 MEAN = FREE[1]
 """Two gates and their mean."""

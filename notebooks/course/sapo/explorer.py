@@ -23,8 +23,9 @@ from course.kit.plots import primitives as draw
 from course.kit.plots.style import BAD, FREE, GOOD, LOOKS, Dash
 from experiments import grid
 from experiments.arms import one_sided
-from refimpl.algorithms import Algorithm, from_gate
+from refimpl.algorithms import Algorithm
 from refimpl.curves import curve
+from refimpl.gate import from_gate
 from refimpl.loop import train
 from refimpl.validation import UserError, shown
 

@@ -30,10 +30,9 @@ from experiments.bench import GOAL, show
 from experiments.gpu import captured, experts
 from experiments.store import provenance
 from refimpl import sampling, sft
-from refimpl.cli import check_output
 from refimpl.config import TrainConfig
 from refimpl.evaluation import evaluate
-from refimpl.files import write
+from refimpl.files import check_output, write
 from refimpl.loop import collect, updates
 from refimpl.models import Preset, build, one_thread, pick_device
 from refimpl.moe import is_moe
@@ -276,7 +275,7 @@ def gpu_check(
             "gpu-check on the CPU would say nothing about a GPU: give --tiny too, "
             "which tries its parts with the tiny presets"
         )
-    check_output(out, replaces=True)
+    check_output(out)
     fast.use()
     captured.use()
     # A whole mini-batch of 32 fits on a GPU, so one pass is enough.

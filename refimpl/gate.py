@@ -7,19 +7,20 @@ SAPO's is a sech². The factor r is not part of g; otherwise it would count twic
 """
 
 import inspect
+import warnings
 from collections.abc import Callable
 
 import torch
 
-from refimpl.algorithms.base import Algorithm, Objective, Tokens
+from refimpl.algorithms import ALGORITHMS, Algorithm, Objective, Tokens
 from refimpl.algorithms.grpo import GRPO
 from refimpl.importance import ratio
-from refimpl.validation import UserError, guarded, shown
+from refimpl.validation import UserError, guarded, one_line, shown
 
-WITH_IF = (
-    "the gate gets tensors with a number for every token, so `if`, `and`, `or`, `min` "
-    "and `max` cannot decide for all tokens at once; write torch.where(advantages > 0, "
-    "x, y) instead of `x if advantages > 0 else y`"
+FOR_EVERY_TOKEN = (
+    "a gate gets tensors with a number for every token, so use torch functions: "
+    "torch.exp for math.exp, and torch.where(advantages > 0, x, y) for `x if "
+    "advantages > 0 else y`"
 )
 
 ADVANTAGES = {"a", "adv", "advs", "advantage", "advantages"}
@@ -33,10 +34,13 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
     `gate` gets two tensors (B, T) and returns g, (B, T); no gradient passes through
     it. `curves.curve`, `train` and the plots accept the result like any other method.
 
-    Raises `UserError` if the gate does not take these arguments. The first loss raises
-    `UserError` if the gate uses a Python `if` on a whole tensor, or if its result is
-    not a tensor, has another shape, or is not finite.
+    Raises `UserError` if the gate does not take these arguments, or if `name` is that
+    of a method of this package. A loss raises `UserError` if the gate fails, or if its
+    result is not a tensor, has another shape, or is not finite. The first loss warns
+    if the gate is nowhere above 0.
     """
+    if name in ALGORITHMS:
+        raise UserError(f"the name {name!r} belongs to a method here; give another one")
     try:
         bound = inspect.signature(gate).bind("r", "advantages")
     except (TypeError, ValueError) as error:  # a builtin has no signature
@@ -48,22 +52,28 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
             + ", ".join(rest)
         )
 
+    seen = False
+
     def objective(t: Tokens) -> Objective:
+        nonlocal seen
         r = ratio(t.z).detach()
         # A gate may change its arguments in place, or switch gradients off.
         with torch.enable_grad():
             try:
                 g = gate(r.clone(), t.advantages.clone())
-            except RuntimeError as error:
-                if "Boolean value of Tensor" not in str(error):
-                    raise
-                raise UserError(WITH_IF) from None
+            except Exception as error:
+                raise UserError(
+                    f"the gate raised {one_line(error)}; {FOR_EVERY_TOKEN}"
+                ) from error
         if not isinstance(g, torch.Tensor) or g.shape != r.shape:
             raise UserError(
                 "the gate must return a tensor with one real number per token, shape "
                 f"{tuple(r.shape)}, got {shown(g)}; such as torch.ones_like(r)"
             )
         g = torch.where(t.mask.bool(), g.detach(), 0.0)
+        if not seen:  # once, because a GPU has to wait for it
+            warn_of_sign(g)
+            seen = True
         return Objective(g * r * t.advantages * t.logp)
 
     return GRPO.child(
@@ -74,3 +84,13 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
         penalty=False,  # the gate multiplies Â
         objective=objective,
     )
+
+
+def warn_of_sign(g: torch.Tensor) -> None:
+    """Warn if a gate turns every update around."""
+    if (g < 0).any() and not (g > 0).any():
+        warnings.warn(
+            "the gate is negative at every token, so that good answers become less "
+            "likely and bad ones likelier",
+            stacklevel=2,
+        )
