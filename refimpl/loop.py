@@ -137,8 +137,8 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
     # `draw`, once. Dynamic sampling draws again, in place of groups without a gradient.
     run.drawn = drawn = run.fill_batch(draw)
     rollout = drawn.rollout.rows(drawn.rows)  # the rows to train on: here, all
-    # Fixed during the updates: log π_old (the sampler's own numbers, unless it may
-    # differ from the policy), log π_ref and a critic's values where they are needed.
+    # Fixed during the updates: log π_old (the sampler's own numbers, unless sampler and
+    # policy may differ), log π_ref and a critic's values where they are needed.
     fixed = run.fixed(rollout)
     # 3. Advantages, per token, with the targets of a critic.
     advantages, targets, of_critic = run.advantages(run.scored_tokens(drawn, fixed))
@@ -156,8 +156,7 @@ def updates(run: Run, batch: Batch, step: int) -> dict[str, float]:
     |ratio − 1|, and quantiles of the log-ratio.
     """
     run.begun = step + 1  # a rollout that is cut short here is not saved
-    config, meter = run.config, Meter()
-    # 4. K = minibatches × epochs updates.
+    config, meter = run.config, Meter()  # 4. K = minibatches × epochs updates
     shuffle = seeds.generator(run.seed(step, "shuffle"))
     for mini in batch.minibatches(config.minibatches, config.epochs, shuffle):
         update(run, mini, meter)
@@ -174,7 +173,8 @@ def update(run: Run, mini: Batch, meter: Meter) -> None:
     # losses of the micro-batches sum to that of the mini-batch, wherever it is cut.
     weight = run.normaliser(mini.mask.to(mini.old_logp), group=mini.rollout.group)
     for part, w in run.parts(mini, weight):
-        # The policy's only forward pass here: loss, KL and entropy share it.
+        # The policy's only forward pass here: loss, KL and entropy share it. `replay`
+        # acts on a mixture of experts alone.
         reading = run.read(run.model, part.rollout, replay=True)
         # Corrections change the arguments of the loss, if the sampler was not quite the
         # policy, say. In a plain run there are none. The loss stays the paper's.
@@ -183,7 +183,7 @@ def update(run: Run, mini: Batch, meter: Meter) -> None:
         )
         for correct in run.corrections:
             inputs = correct(part, reading, inputs)
-        # − Σ weight · objective, and means over this part of the mini-batch's tokens.
+        # − Σ weight · objective. `share`: of the mini-batch's tokens, in this part.
         loss, means = run.algorithm.loss(*inputs.arguments, **run.hyperparameters)
         metrics = {n: part.share * x for n, x in means.items()} | inputs.metrics
         # Added terms (KL, entropy, a critic's loss) take the uncorrected weight.
