@@ -38,7 +38,6 @@ def baseline_explorer() -> explorer.Explorer:
         figure,
         [move],
         {"points": explorer.slider("points for everybody", 0.0, -1.0, 3.0, 0.5)},
-        stakes="Pushes of single answers are exact, so no run is needed.",
         prediction=stakes.Prediction(
             "Give everybody 2 points more. Which way is the first character of the "
             "wrong answer #14 then pushed, if nothing is subtracted?",
@@ -52,7 +51,7 @@ def baseline_explorer() -> explorer.Explorer:
 
 def clip_explorer() -> explorer.Explorer:
     """Our token's probability then and now, and how hard PPO still pushes it."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.7), width_ratios=(1, 2))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.7))
     bars = left.bar((0, 1), (token.SAMPLED, 0), 0.62, color=(PALE, GOOD))
     left.set_xticks((0, 1), ("when\nsampled", "now"))
     left.set(title="probability of our token", ylim=(0, 0.66))
@@ -81,7 +80,6 @@ def clip_explorer() -> explorer.Explorer:
         figure,
         [move],
         {"now": explorer.stops("its probability now", CHANCES, token.SAMPLED)},
-        stakes="The line is PPO's loss itself, so no run is needed.",
         prediction=stakes.Prediction(
             "Our token has become less likely, 0.15, although its answer was right. "
             "Does the clip stop its push?",
@@ -123,7 +121,6 @@ def group_explorer() -> explorer.Explorer:
         figure,
         [move],
         {"k": explorer.slider("right answers, ours first", 2, 0, 4, 1)},
-        stakes="Advantages and shares are exact, so no run is needed.",
         prediction=stakes.Prediction(
             "All four answers are right. How hard is our token pushed?",
             ("as hard as before", "twice as hard", "not at all"),
@@ -164,7 +161,6 @@ def average_explorer() -> explorer.Explorer:
         figure,
         [move],
         {"length": explorer.slider("our answer's tokens", 19, 4, token.LIMIT, 1)},
-        stakes="The averages are exact, so no run is needed.",
         prediction=stakes.Prediction(
             "Our answer becomes twice as long. What does GRPO's push on our token do?",
             ("it halves", "it stays", "it doubles"),
@@ -177,7 +173,9 @@ def average_explorer() -> explorer.Explorer:
 
 def response_explorer() -> explorer.Explorer:
     """The ratios of our answer's tokens, alone (GRPO) and as one (GSPO)."""
-    figure, axes = plt.subplots(2, 1, figsize=(8, 4.4), sharex=True, sharey=True)
+    figure, axes = plt.subplots(
+        2, 1, figsize=(draw.NARROW, 4.4), sharex=True, sharey=True
+    )
     tokens = [*token.ANSWERS[0], "■"]
     places, rows = range(len(tokens)), []
     for axis in axes:
@@ -185,7 +183,7 @@ def response_explorer() -> explorer.Explorer:
         draw.rule(axis, y=1, colour=INK)
         axis.set(ylim=(0, 2.6), xlim=(-0.6, len(tokens) - 0.4), ylabel="ratio")
         axis.grid(False)
-    axes[1].set_xticks(places, tokens, family="monospace", fontsize=12)
+    axes[1].set_xticks(places, tokens, family="monospace")
     axes[0].set_title("GRPO: a ratio for every token")
     axes[1].set_title("GSPO: one ratio for the answer, 1.000")
     draw.caption(figure, "grey: the token gets no push; outlined: our token")
@@ -210,7 +208,6 @@ def response_explorer() -> explorer.Explorer:
         figure,
         [move],
         {"now": explorer.stops("our token's probability now", CHANCES, token.SAMPLED)},
-        stakes="Both are the losses themselves, so no run is needed.",
         prediction=stakes.Prediction(
             "Our token becomes 1.1 times as likely, and no other token moves. How many "
             "of the 19 tokens does GSPO drop?",
@@ -267,7 +264,6 @@ def gate_explorer() -> explorer.Explorer:
         figure,
         [move],
         {"tau": explorer.stops("temperature τ", TAUS, 8.8)},
-        stakes=stakes.ended({"GRPO": "GRPO", "SAPO as published": "SAPO 1.0"}),
         prediction=stakes.Prediction(
             "The paper takes τ = 1. How much of the push does it leave at ratio 1.3?",
             ("nearly all", "about half", "nearly nothing"),
