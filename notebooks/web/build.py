@@ -36,6 +36,7 @@ from web.page import (
     Page,
     SiteError,
     enlarged,
+    notebooks,
     size_of,
     sized,
     slug,
@@ -56,8 +57,7 @@ LOOKED_UP = ("notation", "methods", "finding")
 
 
 def chapters() -> list[Page]:
-    paths = sorted(NOTEBOOKS.glob("*.ipynb"))
-    return [with_flags(Chapter(path, TABLES).page(CHAPTERS)) for path in paths]
+    return [with_flags(Chapter(path, TABLES).page(CHAPTERS)) for path in notebooks()]
 
 
 def with_flags(page: Page) -> Page:
@@ -293,8 +293,7 @@ def in_repository(page: Page) -> str:
 
 def whole() -> str:
     """Join all chapters as Markdown, with links to the site's pages."""
-    paths = sorted(NOTEBOOKS.glob("*.ipynb"))
-    read = (cell for path in paths for cell in nbformat.read(path, 4).cells)
+    read = (cell for path in notebooks() for cell in nbformat.read(path, 4).cells)
     text = "\n\n".join(
         one.source if one.cell_type == "markdown" else f"```python\n{one.source}\n```"
         for one in read

@@ -9,6 +9,8 @@ from web.page import Page, made, prose
 
 PACE = 130
 """Words read per minute in technical prose, including its formulas and plots."""
+TOUR = 60
+"""Minutes of the tour: six pictures and five sentences take what reading leaves."""
 OPEN = "project"
 """A kind of exercise with a rubric and no check."""
 KINDS = (
@@ -43,7 +45,7 @@ class Told(NamedTuple):
 
     @property
     def number(self) -> str:
-        return self.file.partition("_")[0]
+        return self.file.removesuffix(".html").partition("_")[0]
 
     @property
     def minutes(self) -> int:
@@ -60,6 +62,8 @@ def told(chapter: Page) -> Told:
     reading = 5 * round(len(re.findall(r"\w+", text)) / PACE / 5)
     long = sum(one.minutes for one in asked if one.kind == OPEN)
     short = sum(one.minutes for one in asked) - long
+    if chapter.file == "tour.html":
+        short = TOUR - reading
     return Told(chapter.file, chapter.title, asked, reading, short, long)
 
 

@@ -60,6 +60,12 @@ def made(name: str, title: str, group: str = "", summary: str = "", **data) -> P
     return Page(f"{name}.html", title, body, group, summary=summary)
 
 
+def notebooks() -> list[Path]:
+    """The notebooks in the order of the course: the tour, then the chapters."""
+    every = NOTEBOOKS.glob("*.ipynb")
+    return sorted(every, key=lambda path: (path.stem != "tour", path.stem))
+
+
 @cache
 def prose(stem: str) -> str:
     """Join a chapter's Markdown; a heading right below </details> would become HTML."""

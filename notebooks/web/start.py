@@ -1,5 +1,4 @@
-"""The first page: it begins like the README, with a run to drag, and lists every
-chapter with its minutes."""
+"""The first page: a run to drag, three doors, and every chapter with its minutes."""
 
 import json
 import re
@@ -13,10 +12,24 @@ from web.page import ROOT, Page, made
 FIRST = ROOT / "README.md"
 CORE = "00 01 02 03 05 06 10 11 13".split()
 """The chapters that lead from the first idea to a real model."""
+NEEDS = {
+    "My run is unstable": "02b 04 07 08 16",
+    "My system is large": "09 14 15",
+    "Agents and teachers": "17 18 19",
+    "I read papers": "10b 12",
+}
+"""The electives by what a reader needs."""
+BEFORE = {"09": "after 08", "19": "after 16 and 18"}
+"""What an elective needs besides the core path."""
 
 
 def page(pages: Sequence[Page]) -> Page:
-    chapters = [one for one in pages if one.source and one.source.suffix == ".ipynb"]
+    every = [one for one in pages if one.source and one.source.suffix == ".ipynb"]
+    listed = {
+        told.number: (one, told, can(one), image(one))
+        for one in every
+        for told in [instructor.told(one)]
+    }
     lead, for_whom = said("Reasoning models"), said(r"\*\*For you if")
     # The question that the picture answers comes above it, the rest below.
     hook, this_is, rest = lead.partition(" **This is")
@@ -29,10 +42,13 @@ def page(pages: Sequence[Page]) -> Page:
         lead=markdown(this_is + rest),
         for_whom=markdown(for_whom),
         runs=json.loads(two_rewards.FILE.read_text(encoding="utf-8")),
-        chapters=[
-            (one, instructor.told(one), can(one), image(one)) for one in chapters
-        ],
-        core=CORE,
+        tour=listed["tour"],
+        core=[listed[number] for number in CORE],
+        needs={
+            need: [listed[number] for number in numbers.split()]
+            for need, numbers in NEEDS.items()
+        },
+        before=BEFORE,
         found=markdown(said(r"\*\*What we found")),
     )
     return replace(written, source=FIRST)
@@ -41,7 +57,7 @@ def page(pages: Sequence[Page]) -> Page:
 def said(begins: str) -> str:
     """Return the README's paragraph that begins like this, line by line."""
     text = FIRST.read_text(encoding="utf-8")
-    found = re.search(rf"^{begins}.*?(?=\n\n|\n\*\*Start)", text, re.M | re.S)
+    found = re.search(rf"^{begins}.*?(?=\n\n|\n\*\*)", text, re.M | re.S)
     return found[0].replace("\n", "\n\n")
 
 

@@ -24,6 +24,7 @@ from web import (
     cheat_sheet,
     instructor,
     ledger,
+    start,
     two_rewards,
 )
 from web.exercises import Part, gathered
@@ -144,6 +145,14 @@ def test_a_page_shows_what_is_to_be_typed_and_no_call_of_the_checker():
             if exercise.cases and (own := [one for one in sections if head in one]):
                 asked = text_of(own[0]).partition("Write it in the notebook")[0]
                 assert "def " in asked and "check (" not in asked, key
+
+
+def test_the_start_page_lists_every_chapter_once(chapters):
+    body = start.page(chapters).body
+    missing = [one.file for one in chapters if f'href="{one.file}"' not in body]
+    listed = [*start.CORE, *" ".join(start.NEEDS.values()).split(), "tour"]
+    numbers = [instructor.told(one).number for one in chapters]
+    assert missing == [] and sorted(listed) == sorted(numbers)
 
 
 def test_the_start_pages_run_is_chapter_00s():

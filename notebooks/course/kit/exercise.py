@@ -410,7 +410,7 @@ def typed_cells() -> dict[str, Exercise]:
 def _gathered(name: str) -> dict[str, Exercise]:
     folders = [one.name for one in pkgutil.iter_modules(course.__path__) if one.ispkg]
     known = {}
-    for folder in (one for one in folders if one != "kit"):
+    for folder in (one for one in folders if one not in ("kit", "tour")):
         part = importlib.import_module(f"course.{folder}.exercises")
         known.update({one.key: one for one in getattr(part, name, ())})
     return dict(sorted(known.items()))

@@ -29,42 +29,62 @@ LEFT_OUT, CORRECTED = "without the ratio", "with the ratio"
 LOOKS = {LEFT_OUT: (GREY, "-"), CORRECTED: (FREE[1], "--")}
 
 
-def flip(raised, careful, luck, slope: float) -> Figure:
-    """Draw the reward of one draw (left) and of many (right) while a logit is raised.
+def flip_explorer(raised, odds, luck) -> explorer.Explorer:
+    """One draw's reward (left) and that of many (right) while a logit is raised.
 
-    `careful` is the probability of the only habit that earns 1, by how far its logit
-    is `raised`. A draw chooses it if its random number, one of `luck`, lies below. The
-    first of them is drawn at the left. The mean of all is at the right, with the exact
-    mean and its `slope` at the first logit.
+    `odds[i]` are the habits' probabilities when the logit of the first, the only one
+    that earns 1, is `raised[i]`. A draw's random number, one of `luck`, chooses a
+    habit; the first of them is drawn above and at the left.
     """
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.6), sharex=True)
+    careful, names = odds[:, 0], list(HABIT_COLOURS)
     chosen = (careful[:, None] > luck).double()
-    at = int(chosen[:, 0].argmax())  # where the first draw's choice flips
-    x, end = float(raised[at]), float(raised[-1])
-    draw.rule(left, x=x)
-    for part, habit in ((slice(at), "guess"), (slice(at, None), "careful")):
-        left.plot(raised[part], chosen[part, 0], color=HABIT_COLOURS[habit], lw=4.5)
-    words = (
-        *((x / 4, 0.06, "nothing\nhappens"), (3 * x / 4, 0.06, "nothing\nhappens")),
-        *((x / 2, 0.28, "draws a guess"), ((x + end) / 2, 0.9, "draws\n'careful'")),
-        ((x + end) / 2, 0.45, "the choice\nhas flipped"),
+    figure, axes = plt.subplot_mosaic(
+        [["draw", "draw"], ["one", "all"]], figsize=(8, 4.7), height_ratios=(1, 4.2)
     )
-    for place, height, text in words:
-        va = "bottom" if height < 0.5 else "top"
-        left.text(place, height, text, ha="center", va=va, fontsize=11)
-    left.set(title="one draw", ylabel="reward")
-    steps = {"color": GREY, "lw": 1.6, "drawstyle": "steps-post"}
-    right.plot(raised, chosen.mean(1), label=f"{len(luck)} draws", **steps)
-    draw.line(right, raised, careful, FREE[0], "-", "all draws", lw=2.6)
-    touch = [float(careful[0]), float(careful[0] + 2 * slope)]
-    look = {"label": f"slope {slope:.2f}", "lw": 2, "marker": "o", "markevery": [0]}
-    draw.line(right, raised[0] + torch.tensor([0, 2]), touch, BLACK, "--", **look)
+    top, left, right = axes.values()
+    parts = [top.barh([0], [1], 0.8, color=HABIT_COLOURS[name])[0] for name in names]
+    marks = [top.text(0, 0, name, ha="center", va="center") for name in names]
+    needle = top.axvline(float(luck[0]), color=BLACK, lw=3, zorder=5)
+    top.set(xlim=(0, 1), ylim=(-0.5, 0.5), yticks=[])
+    top.set_title(f"the random number {luck[0]:.2f} picks the habit")
+    top.grid(False)
+    flat = {"color": GREY, "drawstyle": "steps-post"}
+    left.plot(raised, chosen[:, 0], **flat)
+    right.plot(raised, chosen.mean(1), **flat, lw=1.4, label=f"{len(luck)} draws")
+    right.plot(raised, careful, color=FREE[0], lw=2.6, label="all draws")
     right.legend(loc="lower right", fontsize=11)
-    right.set(title="average over draws", ylabel="mean reward")
+    left.set(title="one draw", ylabel="reward")
+    right.set_title("average over draws")
+    dots = [axis.plot([0], [0], "o", color=BLACK, ms=9)[0] for axis in (left, right)]
+    tangents = [axis.plot([], [], "--", color=BLACK)[0] for axis in (left, right)]
     for axis in (left, right):
-        axis.set(xlabel="logit of 'careful', raised by", ylim=(-0.05, 1.05))
-    title = "One draw's reward is a step without a slope, but the average has one"
-    return draw.finding(figure, title)
+        axis.set(xlabel="logit of 'careful', raised by", ylim=(-0.08, 1.08))
+        axis.set_xlim(-0.1, float(raised[-1]) + 0.1)
+
+    def move(by: float) -> list:
+        at = draw.nearest(raised, by)
+        edge = 0.0
+        for name, part, mark, share in zip(names, parts, marks, odds[at].tolist()):
+            part.set(x=edge, width=share)
+            mark.set(x=edge + share / 2, text=name if share > 0.1 else "")
+            edge += share
+        mean = float(careful[at])
+        heights, slopes = (float(chosen[at, 0]), mean), (0.0, mean * (1 - mean))
+        near = (by - 0.6, by + 0.6)
+        for dot, tangent, y, slope in zip(dots, tangents, heights, slopes):
+            dot.set_data([by], [y])
+            tangent.set_data(near, [y - 0.6 * slope, y + 0.6 * slope])
+        told = f"This draw earns {heights[0]:.0f}, slope 0; on average a draw earns "
+        told += f"{mean:.2f}, slope {slopes[1]:.2f}"
+        return [*parts, *marks, needle, *tangents, *dots, draw.say(figure, told)]
+
+    return explorer.Explorer(
+        figure,
+        [move],
+        {"by": explorer.slider("logit of 'careful', raised by", 0.0, 0.0, 3.0, 0.05)},
+        stakes="The curves are exact, so no run is needed.",
+        name="01_step",
+    )
 
 
 def logit_push(cases: dict, labels) -> Figure:

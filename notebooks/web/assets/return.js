@@ -33,7 +33,7 @@
   const links = [...document.querySelectorAll(".menu > details > ul > li > a")];
   const here = links.find((link) => link.getAttribute("aria-current") === "page");
   const fileOf = (link) => link.getAttribute("href");
-  const chapters = links.filter((link) => /^\d/.test(fileOf(link)));
+  const chapters = links.filter((link) => /^(\d|tour)/.test(fileOf(link)));
 
   const ofExercise = (key) => key.startsWith("refimpl:exercise:");
   /* How many exercises are done, by the chapter's number: "refimpl:exercise:3.7" is one. */
@@ -56,7 +56,7 @@
     for (const link of chapters) {
       link.querySelector(".tick")?.remove();
       const state = read[fileOf(link)];
-      const count = done[/^0?(\w+?)_/.exec(fileOf(link))[1]];
+      const count = done[/^0?(\w+?)[_.]/.exec(fileOf(link))[1]];
       const [sign, said] = state === END ? [" ✓", ["read"]] : state ? [" ½", ["begun"]] : ["", []];
       if (count) said.push(count === 1 ? "1 exercise done" : `${count} exercises done`);
       if (!said.length) continue;

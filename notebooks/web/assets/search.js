@@ -126,7 +126,7 @@
         const title = page.replace(/^ \d\w* /, " ");
         if (title === phrase || heading === phrase) sum += 14;
         else if (title.startsWith(phrase)) sum += 8;
-        if (/^\d/.test(section.file)) sum *= 1.2; // a chapter explains what others list
+        if (/^(\d|tour)/.test(section.file)) sum *= 1.2; // a chapter explains what others list
         if (/^(exercises|elsewhere|misreadings|paper and toy|summary)$/i.test(section.heading))
           sum *= heading.includes(phrase) ? 1 : 0.6;
       }
