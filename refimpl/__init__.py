@@ -12,39 +12,10 @@ the loop works with. `pretrained` (real models) and `interop` (TRL, verl, the
 conformance kit, the reader of logs) import this core, never the other way round.
 """
 
-import sys
-
-if sys.argv[:1] == ["-m"]:  # python -m refimpl: the imports below take seconds
-    print("loading torch and transformers …", file=sys.stderr)
-
-from refimpl import (
-    advantages,
-    corrections,
-    curves,
-    entropy,
-    importance,
-    kl,
-    loss_terms,
-    moe,
-    normalisers,
-    samplers,
-    seeds,
-    tasks,
-    turns,
-)
-from refimpl.advantages import Scored
-from refimpl.algorithms import ALGORITHMS, Objective, Tokens, get
-from refimpl.config import TrainConfig
-from refimpl.curves import curve
-from refimpl.evaluation import evaluate
-from refimpl.gate import from_gate
-from refimpl.history import History
-from refimpl.hooks import StalenessError
-from refimpl.logprobs import log_probs
-from refimpl.loop import collect, train, updates
-from refimpl.options import prepare
-from refimpl.sampling import sample
-from refimpl.sft import WarmStart, warm_start
-from refimpl.validation import UserError
+import lazy_loader
 
 __version__ = "0.3.0"
+
+# The names in `__init__.pyi`. Each is imported when it is first used, so that a loss
+# alone waits for torch and not for transformers. EAGER_IMPORT=1 imports all at once.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

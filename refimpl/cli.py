@@ -9,19 +9,20 @@ import contextlib
 import functools
 import json
 import os
+import runpy
 import signal
 import sys
 import warnings
 from collections import ChainMap
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from itertools import permutations
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 from pydantic import TypeAdapter
-from tyro.conf import OmitArgPrefixes, arg
+from tyro.conf import OmitArgPrefixes, UseAppendAction, arg
 from tyro.constructors import (
     ConstructorRegistry,
     PrimitiveConstructorSpec,
@@ -30,17 +31,11 @@ from tyro.constructors import (
 )
 
 import refimpl as rl
-from refimpl import checkpoint as checkpoints
 from refimpl.algorithms import ALGORITHMS
-from refimpl.checkpoint import Checkpoint
-from refimpl.config import TrainConfig
+from refimpl.config import Preset, TrainConfig
 from refimpl.files import CheckpointError, check_output
-from refimpl.hooks import Samples, StalenessError
-from refimpl.models import Preset
-from refimpl.options import check_fit
+from refimpl.history import StalenessError
 from refimpl.responses import DynamicSamplingError
-from refimpl.session import Interrupted, signals_to
-from refimpl.tasks import Arithmetic, rare_careful
 from refimpl.validation import (
     UserError,
     annotations,
@@ -69,15 +64,23 @@ class Start:
     task: str = "arithmetic"
     """arithmetic, rare-careful, or a dataset of reasoning-gym, such as
     reasoning-gym:chain_sum"""
-    task_set: dict | None = None
+    task_set: UseAppendAction[tuple[dict, ...]] = ()
     """settings of the task, such as max_terms=2"""
+    data: Path | None = None
+    """problems of your own as the task: a file of JSON lines, each with a prompt and
+    any columns; needs --reward and --model"""
+    reward: str | None = None
+    """the reward: math (math-verify, against the column answer), or a function with
+    TRL's signature in a Python file, such as my_rewards.py:short_and_right"""
     system: str | None = None
     """a system message to replace the chat template's own"""
     chat: bool = True
     """write prompts with the model's chat template, if it has one"""
-    lora: dict | None = None
-    """train a LoRA instead of all weights, for example r=16 alpha=32
+    lora: dict = field(default_factory=dict)
+    """settings of the LoRA that is trained with --model, for example r=16 alpha=32
     target_modules=q_proj,v_proj (all linear layers unless named)"""
+    all_weights: bool = False
+    """train all of the model's weights instead of a LoRA"""
     recompute: bool = False
     """save memory by computing layers twice: slower, and needs --model"""
 
@@ -124,16 +127,17 @@ class Outputs:
         """Make the hooks that print samples and save checkpoints."""
         hooks: list[Any] = []
         if self.samples is not None or self.samples_every:
-            hooks.append(Samples(self.samples_every or 1, show=True))
+            hooks.append(rl.hooks.Samples(self.samples_every or 1, show=True))
         if self.checkpoint_dir is not None:
             again, every = (self.resume, self.overwrite), self.checkpoint_every or 10
-            hooks.append(Checkpoint(self.checkpoint_dir, *again, every))
+            hooks.append(rl.checkpoint.Checkpoint(self.checkpoint_dir, *again, every))
         elif self.resume or self.checkpoint_every:
             raise UserError("--resume and --checkpoint-every need a --checkpoint-dir")
         return hooks
 
 
-# Commands. Each imports what only it needs.
+# Commands. Each imports what only it needs, some of it through `rl`, so that help and a
+# mistyped flag do not wait for transformers.
 
 
 def train(
@@ -144,11 +148,19 @@ def train(
     config: Annotated[TrainConfig, arg(name="")],
 ) -> int:
     """Train a policy, and print its held-out accuracy in the last line."""
-    check_fit(config, rl.get(algorithm))
+    method = rl.get(algorithm)
+    if "transformers" not in sys.modules:
+        say("loading transformers …")
+    rl.options.check_fit(config, method)
     outputs.check()
-    task, hooks = task_of(start), outputs.hooks()
+    reward = reward_of(start.reward)
+    task, hooks = task_of(start, reward), outputs.hooks()
     given = policy_of(start, task, config, outputs.merge)
-    return run({"algorithm": algorithm, "hooks": hooks, **given}, config, outputs)
+    if start.model is not None:
+        printed = any(isinstance(hook, rl.hooks.Samples) for hook in hooks)
+        hooks.append(functools.partial(first_answers, show=not printed))
+    given |= {"algorithm": algorithm, "hooks": hooks, "reward": reward}
+    return run(given, config, outputs)
 
 
 def fetch(name: str, /) -> int:
@@ -254,10 +266,27 @@ def value(text: str) -> Any:
     return tuple(map(value, text.removesuffix(",").split(",")))
 
 
-REGISTRY = ConstructorRegistry()
+OF_A_MODEL = {"prompts_per_rollout": 8, "minibatches": 2, "max_new_tokens": 16}
+OF_A_MODEL |= {"eval_problems": 64}
+"""Defaults with --model, for two cores. The learning rate is that of a LoRA."""
+OF_ALL_WEIGHTS = OF_A_MODEL | {"learning_rate": 1e-5}
 
 
-@REGISTRY.primitive_rule
+def registry(arguments: list[str]) -> ConstructorRegistry:
+    """Make the rules by which tyro reads dictionaries and the fields of `TrainConfig`.
+
+    The defaults of some fields are others if `arguments` have --model.
+    """
+    flags = {word.partition("=")[0] for word in arguments}
+    defaults: dict[str, Any] = {}
+    if "--model" in flags:
+        defaults = OF_ALL_WEIGHTS if "--all-weights" in flags else OF_A_MODEL
+    made = ConstructorRegistry()
+    made.primitive_rule(dictionary)
+    made.struct_rule(functools.partial(settings, defaults=defaults))
+    return made
+
+
 def dictionary(info: Any) -> PrimitiveConstructorSpec | None:
     """Write a dictionary as NAME=VALUE NAME=VALUE."""
     if info.type is not dict:
@@ -271,8 +300,7 @@ def dictionary(info: Any) -> PrimitiveConstructorSpec | None:
     )
 
 
-@REGISTRY.struct_rule
-def settings(info: Any) -> StructConstructorSpec | None:
+def settings(info: Any, defaults: Mapping) -> StructConstructorSpec | None:
     """Make the fields of `TrainConfig` flags, in groups, with their ranges in `--help`.
 
     A group, which is a base class, becomes a dictionary. Only the whole is checked,
@@ -291,7 +319,7 @@ def settings(info: Any) -> StructConstructorSpec | None:
     kinds, meanings = annotations(info.type), described(info.type)
     for f in fields(info.type):
         make = f.default_factory
-        default = make() if callable(make) else f.default
+        default = defaults.get(f.name, make() if callable(make) else f.default)
         about, words = meanings[f.name].get("description", ""), expected(kinds[f.name])
         if "≥" in words or ">" in words:
             about = f"{about} ({words})".strip()
@@ -308,14 +336,45 @@ def described(group: type) -> dict[str, dict]:
 # A run and what it writes
 
 
-def task_of(start: Start) -> Any:
+def reward_of(name: str | None) -> Callable | None:
+    """Return the reward of that name, or a function in a Python file, which is run."""
+    if name is None:
+        return None
+    if name == "math":
+        from refimpl.pretrained import answers
+
+        return answers.math_correct
+    file, _, function = name.rpartition(":")
+    if not file:
+        raise UserError(f"--reward is math, or FILE.py:FUNCTION, got {name!r}")
+    try:
+        found = runpy.run_path(file)
+    except (Exception, SystemExit) as error:
+        raise UserError(f"--reward {name}: {one_line(error)}") from error
+    if not callable(reward := found.get(function)):
+        own = [n for n, x in found.items() if callable(x) and n[0] != "_"]
+        raise UserError(f"{file} has no function {function!r}{nearest(function, own)}")
+    return reward
+
+
+def task_of(start: Start, reward: Callable | None) -> Any:
     """Make the task, with its settings."""
-    name, settings = start.task, start.task_set or {}
+    name, settings = (
+        start.task,
+        {k: x for part in start.task_set for k, x in part.items()},
+    )
+    if start.data is not None:
+        if reward is None or name != Start.task:
+            raise UserError("--data is a task of its own, which needs a --reward")
+        return rl.tasks.Rows(rl.tasks.rows.read(start.data), reward, **settings)
     if name.startswith(GYM):
         from refimpl.pretrained import gym
 
-        return gym.ReasoningGym(name.removeprefix(GYM), **settings)
-    worlds = {"arithmetic": Arithmetic, "rare-careful": rare_careful}
+        # A model that chats puts its answer into a sentence.
+        return gym.ReasoningGym(
+            name.removeprefix(GYM), **{"extract": "last", **settings}
+        )
+    worlds = {"arithmetic": rl.tasks.Arithmetic, "rare-careful": rl.tasks.rare_careful}
     if name not in worlds:
         known = [*worlds, f"{GYM}NAME"]
         raise UserError(
@@ -330,10 +389,12 @@ def policy_of(
     """Load the policy, and return it with its task as arguments of `rl.train`."""
     if start.model is None:
         words = start.system or not start.chat or start.task.startswith(GYM)
-        if words or start.lora is not None or merge or start.recompute:
+        weights = start.lora or start.all_weights or merge or start.recompute
+        if words or weights or start.data is not None:
             raise UserError(
-                "--lora, --merge, --recompute, --system, --no-chat and the tasks of "
-                "reasoning-gym need a --model, for example --model smollm2"
+                "--lora, --all-weights, --merge, --recompute, --system, --no-chat, "
+                "--data and the tasks of reasoning-gym need a --model, for example "
+                "--model smollm2"
             )
         recipe = rl.WarmStart(preset=start.preset or "tiny", world=task)
         model, tokenizer, _ = rl.warm_start(recipe, device=config.device)
@@ -350,14 +411,39 @@ def policy_of(
         task = Chat(task, tokenizer, start.system)
     elif start.system is not None:
         raise UserError("--system needs the model's chat template, and --chat")
-    if start.lora is not None:
+    if start.all_weights and (start.lora or merge or hasattr(model, "peft_config")):
+        raise UserError("--all-weights trains no LoRA: leave off --lora and --merge")
+    if start.lora or not (start.all_weights or hasattr(model, "peft_config")):
         model = lora.lora(model, **{"seed": config.seed, **start.lora})
-    if merge and not hasattr(model, "peft_config"):
-        raise UserError("--merge needs a LoRA: give --lora, or a --model with one")
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    say(
+        f"training {trained / 1e6:.1f} M weights at {config.learning_rate:g}: "
+        f"{config.rollouts} rollouts of {config.prompts_per_rollout} problems × "
+        f"{config.group_size} answers of up to {config.max_new_tokens} tokens"
+    )
     reader = logprobs.log_probs
     if start.recompute:
         reader = logprobs.recomputed(reader)
     return {"model": model, "tokenizer": tokenizer, "task": task, "log_probs": reader}
+
+
+def first_answers(run: Any, step: int, show: bool = True) -> None:
+    """Show three answers of the first rollout, and what to look at if none is right."""
+    if step > 0:
+        return
+    drawn = run.drawn
+    numbers = drawn.rewards.tolist(), drawn.group_size
+    shown = rl.samples.chosen(step, drawn.prompts, drawn.texts, *numbers)[:3]
+    if show:
+        rl.samples.show(shown, getattr(run.tokenizer, "all_special_tokens", ()))
+    if (best := drawn.correct.max()) < 1:
+        say(
+            f"none of the first {len(drawn.texts)} answers is fully right; the best "
+            f"reward is {best:.2f}. Look at the answers above: are they cut off "
+            "(--max-new-tokens), is the answer found in them (--task-set extract=…), "
+            "do they answer the question at all? If they are simply wrong, take easier "
+            "problems"
+        )
 
 
 def run(given: dict[str, Any], config: TrainConfig, outputs: Outputs) -> int:
@@ -384,7 +470,7 @@ def run(given: dict[str, Any], config: TrainConfig, outputs: Outputs) -> int:
             signal.raise_signal(waiting.pop())
 
     given["hooks"].append(send_again)
-    wait = signals_to(lambda number, _: waiting.append(number))
+    wait = rl.session.signals_to(lambda number, _: waiting.append(number))
     with wait, warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: say(f"warning: {message}")
         try:
@@ -394,7 +480,7 @@ def run(given: dict[str, Any], config: TrainConfig, outputs: Outputs) -> int:
                 keep(so_far)
             raise
         keep(result)
-    if isinstance(result.ended, Interrupted):
+    if isinstance(result.ended, rl.session.Interrupted):
         waiting.insert(0, result.ended.number)
     if waiting:
         return 128 + waiting[0]
@@ -419,7 +505,7 @@ def save_policy(model: Any, tokenizer: Any, outputs: Outputs) -> None:
 def summarise(result: rl.History, config: TrainConfig, folder: Path | None) -> None:
     """Print the run's accuracy, and how to continue if it ended early."""
     can_go_on = isinstance(result.ended, KeyboardInterrupt | CheckpointError)
-    if can_go_on and folder and (folder / checkpoints.NAME).exists():
+    if can_go_on and folder and (folder / rl.checkpoint.NAME).exists():
         say(f"continue with --checkpoint-dir {folder} --resume")
     last = result.rows[-1]
     measured = [a for a in result["accuracy"] if a == a]
@@ -447,8 +533,9 @@ def main(arguments: list[str] | None = None) -> int:
         with contextlib.suppress(AttributeError, OSError):
             # Windows redirects to code pages without ≥.
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        with REGISTRY:
+        with registry(arguments):
             return tyro.extras.subcommand_cli_from_dict(
                 COMMANDS,
                 prog="python -m refimpl",
@@ -467,8 +554,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def explanation(error: Exception) -> str | None:
     """Return the message to print for an error, or None if it is a bug."""
-    ends = CheckpointError | FloatingPointError | StalenessError
-    if isinstance(error, UserError | ends):
+    known = (UserError, CheckpointError, FloatingPointError, StalenessError)
+    if isinstance(error, known):
         return str(error)
     text = str(error)
     if any(words in text for words in ("No space left", "File too large")):

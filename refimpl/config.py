@@ -30,6 +30,15 @@ Normaliser: TypeAlias = Literal[tuple(NORMALISERS)]  # type: ignore[valid-type]
 Advantage: TypeAlias = Literal[tuple(NAMED)]  # type: ignore[valid-type]
 DType = Literal["float32", "bfloat16", "float64"]
 
+# Width, layers, heads, width of the feed-forward, experts, experts per token.
+PRESETS: dict[str, tuple[int, int, int, int, int, int]] = {
+    "tiny": (64, 2, 4, 192, 0, 0),  # 0.1 M parameters: seconds on a laptop CPU
+    "tiny-moe": (64, 2, 4, 64, 8, 2),  # 0.2 M, of which a token uses a third
+    "small": (384, 8, 6, 1024, 0, 0),  # 14 M: for a GPU
+    "small-moe": (384, 8, 6, 256, 16, 4),  # 43 M: for a GPU
+}
+Preset: TypeAlias = Literal[tuple(PRESETS)]  # type: ignore[valid-type]
+
 
 @checked
 class Rollouts:

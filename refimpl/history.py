@@ -147,6 +147,12 @@ Metrics = dict[str, Float[Tensor, ""]]
 """Name → this micro-batch's part of the mini-batch's number: parts add up."""
 
 
+class StalenessError(RuntimeError):
+    """The ratio never left 1, so no clip or gate acted; carries the `history`."""
+
+    history: History
+
+
 def joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
     """Join parts of a history's row.
 

@@ -26,17 +26,11 @@ from tqdm.auto import tqdm
 
 from refimpl import samples
 from refimpl.evaluation import mean_at, pass_at, scores
-from refimpl.history import History, joined
+from refimpl.history import StalenessError, joined
 from refimpl.models import precision
 from refimpl.run import Run
 from refimpl.tasks import TaskWarning
 from refimpl.validation import Count, guarded
-
-
-class StalenessError(RuntimeError):
-    """The ratio never left 1, so no clip or gate acted; carries the `history`."""
-
-    history: History
 
 
 def evaluate(run: Run, step: int) -> None:

@@ -10,7 +10,7 @@ import copy
 import inspect
 import os
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -25,6 +25,7 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
+from refimpl.config import PRESETS, Preset
 from refimpl.seeds import salted
 from refimpl.validation import Seed, UserError, guarded, one_line
 
@@ -32,16 +33,6 @@ if TYPE_CHECKING:
     Model: TypeAlias = PreTrainedModel
 else:  # also a wrapped model, such as peft's
     Model = nn.Module
-
-# Width, layers, heads, width of the feed-forward, experts, experts per token.
-PRESETS: dict[str, tuple[int, int, int, int, int, int]] = {
-    "tiny": (64, 2, 4, 192, 0, 0),  # 0.1 M parameters: seconds on a laptop CPU
-    "tiny-moe": (64, 2, 4, 64, 8, 2),  # 0.2 M, of which a token uses a third
-    "small": (384, 8, 6, 1024, 0, 0),  # 14 M: for a GPU
-    "small-moe": (384, 8, 6, 256, 16, 4),  # 43 M: for a GPU
-}
-
-Preset: TypeAlias = Literal[tuple(PRESETS)]  # type: ignore[valid-type]
 
 
 def cache_name(model: Model) -> str:

@@ -78,8 +78,7 @@ def prepare(
     # 3. The policy, as a copy: the caller's model keeps its weights.
     policy = starting_policy(model, tokenizer, task, prompts, config)
     # 4. The objects that settings ask for, and those that were handed in.
-    if teacher is None and config.advantage == "distillation":
-        raise UserError("advantage='distillation' needs train(…, teacher=model)")
+    expected_teacher(config, method, teacher)
     if handed := [x for x in (*corrections, *loss_terms, sampler) if x is not None]:
         check_objects(config, corrections, loss_terms, handed)
     critic, value = critic_for(policy.model, config) if method.critic else (None, None)
@@ -227,6 +226,7 @@ def check_objects(
     config: TrainConfig, corrections: Collection, loss_terms: Collection, handed: list
 ) -> None:
     """Raise `UserError` on an object in the wrong list, or that doubles a setting."""
+    refuse_classes(handed)
     for part in corrections:
         if isinstance(part, LossTerm):
             raise UserError(f"{type(part).__name__} belongs in loss_terms=[…]")
@@ -240,6 +240,15 @@ def check_objects(
                     f"{name} and {kind.__name__} ask for the same thing twice: give "
                     "one of them"
                 )
+
+
+def refuse_classes(handed: Collection) -> None:
+    """Raise `UserError` if a class was handed in where an object of it was meant."""
+    for part in handed:
+        if isinstance(part, type):
+            raise UserError(
+                f"{part.__name__} is a class: give an object, {part.__name__}(…)"
+            )
 
 
 DOUBLES: dict[str, tuple[type, Callable[[TrainConfig], Any]]] = {
@@ -387,6 +396,19 @@ def critic_for(model: Model, config: TrainConfig) -> tuple[Model, Value]:
     return critic, Value(of_critic, config.value_clip)
 
 
+def expected_teacher(config: TrainConfig, method: Algorithm, teacher) -> None:
+    """Raise `UserError` if a teacher is missing, or none of our estimators reads it."""
+    if teacher is None and config.advantage == "distillation":
+        raise UserError("advantage='distillation' needs train(…, teacher=model)")
+    estimator = NAMED.get(config.advantage, method.advantages)
+    ours = [f for name, f in NAMED.items() if name != "distillation"]
+    if teacher is not None and estimator in ours:
+        raise UserError(
+            "the advantages of this run do not read the teacher: set "
+            "advantage='distillation', or see advantages.with_teacher"
+        )
+
+
 def teacher_for(model: Model, teacher: Model) -> Model:
     """Copy the teacher to the policy's device, with the policy's vocabulary."""
     own, size = models.vocabulary(model), models.vocabulary(teacher)
@@ -428,8 +450,11 @@ def handed_in(
     Raises `UserError`, before any work, on a hook that cannot be called and on a folder
     that cannot be used.
     """
+    refuse_classes(hooks)
     for hook in hooks:
         check_call("a hook", hook, "run", "step")
+    if folder is not None and any(isinstance(hook, Checkpoint) for hook in hooks):
+        raise UserError("checkpoint_dir and Checkpoint are the same: give one of them")
     if folder is not None:
         return [*hooks, Checkpoint(folder, resume, overwrite)]
     if resume or overwrite:

@@ -47,9 +47,9 @@ def score(
     except Exception as error:
         raise UserError(
             f"the reward function {name} raised {one_line(error)}. It is called with "
-            "lists of texts, as f(prompts=…, completions=…, "
-            f"{', '.join(f'{c}=…' for c in columns)}); take **columns for the rest. "
-            "rewards.conversational wraps a function that reads messages"
+            "lists of texts (of messages, with rewards.conversational), as "
+            f"f(prompts=…, completions=…, {', '.join(f'{c}=…' for c in columns)}); "
+            "take **columns for the rest"
         ) from error
     try:
         paid = list(paid)

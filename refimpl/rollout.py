@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 FREE = -1
 """Marks an expert that was not recorded. In a replay the router chooses there."""
@@ -122,7 +121,7 @@ class Rollout:
             joined[name] = torch.cat(columns)
         return cls(**joined | {"group": torch.cat(groups)})
 
-    def texts(self, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    def texts(self, tokenizer: Any) -> list[str]:
         """Decode the responses, without the token that ended them.
 
         Other special tokens are kept, because `#1<unk>2` is not the answer `#12`.

@@ -26,8 +26,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 from transformers.utils import logging
 
 from refimpl import seeds
+from refimpl.config import Preset
 from refimpl.files import cache_folder, writable_folder
-from refimpl.models import Preset, build, one_thread, pick_device
+from refimpl.models import build, one_thread, pick_device
 from refimpl.moe import BALANCE, is_moe, load_balance, routed
 from refimpl.tasks import Arithmetic, HabitWorld, Mix, make_tokenizer
 from refimpl.tasks.arithmetic import CHARACTERS

@@ -340,11 +340,18 @@ BEFORE |= {
     "int8 Rounded": [small(rollout_dtype="int8") | {"sampler": Rounded()}],
     "AdaptiveEntropy loss_terms": [{"corrections": [AdaptiveEntropy()]}],
     "TopEntropy corrections": [{"loss_terms": [TopEntropy()]}],
+    "Entropy class": [{"loss_terms": [Entropy]}],
+    "Delayed class": [{"sampler": Delayed}],
+    "Samples class": [{"hooks": [Samples]}],
+    "teacher advantage='distillation'": [{"teacher": random_model()}],
     "Value critic": [{"loss_terms": [Value(len)]}],
     "LoadBalance experts": [{"loss_terms": [LoadBalance()]}],
     "RouterShift experts": [{"corrections": [RouterShift()]}],
     "distillation teacher": [small(advantage="distillation")],
-    "teacher 5 18": [{"teacher": build("tiny", make_tokenizer("01"))}],
+    "teacher 5 18": [
+        small(advantage="distillation")
+        | {"teacher": build("tiny", make_tokenizer("01"))}
+    ],
 }
 BEFORE |= {f"task lacks {name}": [{"task": task(**{name: None})}] for name in PARTS}
 BEFORE |= {

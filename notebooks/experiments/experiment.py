@@ -38,8 +38,7 @@ from experiments import store
 from experiments.behaviour import behaviour
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.config import TrainConfig
-from refimpl.history import History
-from refimpl.hooks import StalenessError
+from refimpl.history import History, StalenessError
 from refimpl.loop import train
 from refimpl.sft import WarmStart, shipped, warm_start, weights_digest
 from refimpl.validation import UserError

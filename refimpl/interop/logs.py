@@ -1,8 +1,9 @@
 """Read the log of a training run, and rename its columns to the names of this course.
 
 Five forms are tried, and the one that yields the most rows is used: JSON (TRL's
-`trainer_state.json`), JSON lines (verl's file logger, `History.save`), dictionaries as
-TRL prints them, the lines that verl prints, and CSV (also W&B's and TensorBoard's). The
+`trainer_state.json`), JSON lines (verl's file logger, tinker's, `History.save`),
+dictionaries as TRL, OpenRLHF, slime and miles print them, the lines that verl prints,
+and tables (CSV, also W&B's and TensorBoard's, and what TRL shows in a notebook). The
 tables `names` and `patterns` in `symptoms.toml` translate the names of columns.
 """
 
@@ -14,6 +15,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +25,9 @@ Row = dict[str, Any]
 
 DATA = tomllib.loads(Path(__file__).with_name("symptoms.toml").read_text("utf-8"))
 OURS = {other: ours for ours, others in DATA["names"].items() for other in others}
-READ_BY_RULES = {check["of"] for row in DATA["row"] for check in row["checks"]}
+RANK = {other: place for place, other in enumerate(OURS)}
+KNOWN = OURS.keys() | DATA["names"].keys()
+READ_BY_RULES = {one["of"] for row in DATA["row"] for one in row.get("checks", [])}
 SIGNALS = READ_BY_RULES - {"loss", "grad_norm", "entropy"}
 """The columns that supervised training does not log."""
 FEWEST = 4
@@ -32,10 +36,12 @@ EXPECTED = (
     "expected: TRL's trainer_state.json, what TRL or verl prints, verl's metrics as "
     "JSON lines, or a CSV with a line of names, among them reward or critic/score/mean"
 )
-FLAT = re.compile(r"\{[^{}]*\}")
+FLAT = re.compile(r"(?:\b(\w+) (\d+): *)?(\{[^{}]*\})")
+"""A dictionary, and what may number it: "rollout 7: {…}", "Global step 7: {…}"."""
 BARE = re.compile(r":\s*([\w.]+\([^()]*\)|-?(?:nan|inf)\b)")
 """A value that Python prints and does not read: np.float64(0.5), nan."""
 CONSOLE = re.compile(r"\bstep:(\d+) - (.+)")
+MEAN = re.compile(r"^(mean|avg|average)_|[/_](mean|avg)$")
 CALL = re.compile(r"[\w.]+\(([^(),]+)[^()]*\)")
 
 
@@ -75,21 +81,24 @@ def read(path: str | Path) -> Log:
     Raises `UserError` if the file cannot be read, or has too few rows.
     """
     try:
-        text = decoded(Path(path).read_bytes())
+        data = Path(path).read_bytes()
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error}); {EXPECTED}") from None
-    logged = [flat(row, Path(path).name) for row in rows_of(text)]
-    logged, notes = of_one_run(logged)
+    wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")  # what PowerShell redirects
+    text = data.decode("utf-16" if wide else "utf-8-sig", errors="replace")
+    logged, notes = of_one_run(rows_of(text, Path(path).name))
     called = named(dict.fromkeys(name for row in logged for name in row))
     known = [name for ours, name in called.items() if is_known(ours)]
     rows = [row for row in logged if any(number(row.get(n)) is not None for n in known)]
-    rows = merged(rows, called.get("step"))
-    columns = {o: [number(row.get(name)) for row in rows] for o, name in called.items()}
-    given = {o: x for o, x in columns.items() if any(v is not None for v in x)}
-    unset = [o for o in DATA["unset"]["columns"] if not any(given.get(o, []))]
-    given = {o: x for o, x in given.items() if o not in unset}
-    most = max((count(x) for o, x in given.items() if is_known(o, SIGNALS)), default=0)
-    if most < FEWEST:
+    rows = merged(rows)
+    cells = {o: [number(row.get(name)) for row in rows] for o, name in called.items()}
+    columns = {
+        o: x
+        for o, x in cells.items()
+        if any(v is not None for v in x) and (any(x) or o not in DATA["unset"])
+    }
+    seen = [len(x) - x.count(None) for o, x in columns.items() if is_known(o, SIGNALS)]
+    if (most := max(seen, default=0)) < FEWEST:
         few = ", ".join(name[:40] for name in [*called.values()][:8]) or "no names"
         raise UserError(
             f"{path} has {most} rows with a reward, an accuracy or a KL, but at least "
@@ -98,26 +107,22 @@ def read(path: str | Path) -> Log:
         )
     steps = columns.get("step", [None] * len(rows))
     numbered = [float(i) if s is None else s for i, s in enumerate(steps)]
-    return Log(str(path), numbered, given, called, notes)
+    return Log(str(path), numbered, columns, called, notes)
 
 
-def decoded(data: bytes) -> str:
-    """Decode a file. PowerShell redirects what is printed as UTF-16."""
-    wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")
-    return data.decode("utf-16" if wide else "utf-8-sig", errors="replace")
-
-
-def rows_of(text: str) -> list[Row]:
+def rows_of(text: str, file: str) -> list[Row]:
     """Read a text in the form that gives the most rows with a column that only
     reinforcement learning logs."""
     forms = (as_json, as_json_lines, as_printed, as_verl_prints, as_table)
-    readings = [[row for row in form(text) if isinstance(row, dict)] for form in forms]
+    found = [
+        [flat(r, file) for r in form(text) if isinstance(r, dict)] for form in forms
+    ]
+    return max(found, key=lambda rows: (sum(map(signals, rows)), bool(rows)))
 
-    def useful(rows: list[Row]) -> tuple[int, bool]:
-        names = [{ours(str(n)) for n in row | inner(row)} for row in rows]
-        return sum(any(is_known(o, SIGNALS) for o in one) for one in names), bool(rows)
 
-    return max(readings, key=useful)
+def signals(names: Iterable[str]) -> bool:
+    """True if one of these columns is logged by reinforcement learning alone."""
+    return any(is_known(ours(name), SIGNALS) for name in names)
 
 
 def as_json(text: str) -> Iterable[Any]:
@@ -126,11 +131,7 @@ def as_json(text: str) -> Iterable[Any]:
     if isinstance(whole, dict):
         lists = {n: x for n, x in whole.items() if isinstance(x, list)}
         if "log_history" not in whole and len(lists) > 1:
-            longest = max(map(len, lists.values()))
-            return [
-                {n: x[i] for n, x in lists.items() if i < len(x)}
-                for i in range(longest)
-            ]
+            return [dict(zip(lists, x)) for x in zip_longest(*lists.values())]
         whole = whole.get("log_history", [whole])
     return whole if isinstance(whole, list) else []
 
@@ -139,16 +140,24 @@ def as_json_lines(text: str) -> Iterator[Any]:
     return (parsed(line) for line in text.splitlines() if line.lstrip()[:1] == "{")
 
 
-def as_printed(text: str) -> Iterator[Any]:
-    """Read dictionaries without others inside, anywhere in other output."""
-    for found in FLAT.findall(text):
+def as_printed(text: str) -> Iterator[Row]:
+    """Read dictionaries without others inside, anywhere in other output.
+
+    A number before them is their step. A "step 15" after "rollout 7" belongs to this
+    rollout, which may have several.
+    """
+    rollout = None
+    for word, label, found in FLAT.findall(text):
         row = parsed(found)
         if row is None:
             try:
                 row = ast.literal_eval(BARE.sub(r": '\1'", found))
             except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                 continue
-        yield row
+        if isinstance(row, dict):
+            rollout = label if word == "rollout" else rollout
+            step = rollout if word == "step" and rollout else label
+            yield {"step": step} | row if step else row
 
 
 def as_verl_prints(text: str) -> Iterator[Row]:
@@ -162,12 +171,14 @@ def as_verl_prints(text: str) -> Iterator[Row]:
 
 
 def as_table(text: str) -> list[Row]:
-    """Read a CSV. Its separator is the most frequent of comma, semicolon, tab and bar
-    in the first line."""
-    lines = text.lstrip("\n").splitlines()
-    sign = max(",;\t|", key="".join(lines[:1]).count)
+    """Read a table. Its first line has the name of a known column, or is the text's;
+    its separator is the most frequent of comma, semicolon, tab and bar in that line."""
+    lines = text.strip("\n").splitlines() or [""]
+    signs = [max(",;\t|", key=line.count) for line in lines]
+    cells = (map(str.strip, line.split(sign)) for line, sign in zip(lines, signs))
+    first = next((i for i, names in enumerate(cells) if signals(names)), 0)
     try:
-        rows = [*csv.DictReader(lines, delimiter=sign)]
+        rows = [*csv.DictReader(lines[first:], delimiter=signs[first])]
     except csv.Error:
         return []
     return [{str(n).strip(): x for n, x in row.items() if n} for row in rows]
@@ -181,23 +192,30 @@ def parsed(text: str) -> Any:
         return None
 
 
-def inner(row: Row) -> Row:
-    return row["data"] if isinstance(row.get("data"), dict) else {}
-
-
 def flat(row: Row, file: str) -> Row:
-    """Unpack a row of verl's, add the range of its scores, read "5/200" as step 5, and
-    name the one curve that TensorBoard exports, after the file."""
-    row = {k: x for k, x in row.items() if k != "data"} | inner(row)
-    step = row.get("global_step/max_steps")
-    if isinstance(step, str):
-        row["global_step/max_steps"] = step.partition("/")[0]
+    """Unpack dictionaries in a row; mark what an evaluation has measured; call its step
+    "step"; add what others log in parts; name TensorBoard's one curve after its file.
+    """
+    row = {
+        str(m if n in ("data", "metrics") else f"{n}/{m}" if m else n): v
+        for n, x in row.items()
+        for m, v in (x if isinstance(x, dict) else {"": x}).items()
+    }
+    if str(row.pop("eval", "")).lower() == "true":
+        row = {n if ours(n) == "step" else f"eval/{n}": x for n, x in row.items()}
     if {*row} == {"Wall time", "Step", "Value"}:
         tag = re.search(r"tag-(?:train_)?(.+?)(?: \(\d+\))?\.csv$", file)
-        row = {"step": row["Step"], tag[1] if tag else "Value": row["Value"]}
+        row[tag[1] if tag else "Value"] = row.pop("Value")
     most, least = (number(row.get(f"critic/score/{x}")) for x in ("max", "min"))
+    mixed = number(row.get("env/all/by_group/frac_mixed"))
     if most is not None and least is not None:
         row["critic/score/range"] = most - least
+    if mixed is not None:
+        row["env/all/by_group/frac_dead"] = 1 - mixed
+    steps = [n for n in row if ours(n) == "step"]
+    if steps and "step" not in row:
+        step = row[min(steps, key=rank)]
+        row["step"] = step.partition("/")[0] if isinstance(step, str) else step  # 5/200
     return row
 
 
@@ -218,34 +236,42 @@ def of_one_run(rows: list[Row]) -> tuple[list[Row], tuple[str, ...]]:
 def named(names: Iterable[str]) -> dict[str, str]:
     """Map our names to those of the file. If two mean the same column, ours has
     priority, then the one that comes first in `symptoms.toml`."""
-    order = [*OURS]
     called: dict[str, str] = {}
-
-    def rank(name: str) -> int:
-        plain = bare(name)
-        return -1 if plain not in OURS else order.index(plain)
-
     for name in sorted(names, key=rank):
         called.setdefault(ours(name), name)
     parts = [key for key in called if key.startswith("rewards: ")]
-    if len(parts) == 1:  # it is the reward itself
-        called.setdefault("reward", called.pop(parts[0]))
+    if len(parts) == 1 and "reward" not in called:
+        called["reward"] = called.pop(parts[0])
     return called
 
 
+def rank(name: str) -> int:
+    return -1 if ours(name) == bare(name) else RANK.get(alias(name), -1)
+
+
 def bare(name: str) -> str:
-    """Remove the run and the mode that W&B and TensorBoard put before a name."""
-    return name.rpartition(" - ")[2].strip().removeprefix("train/").lower()
+    """Remove the run and the mode that W&B and TensorBoard put before a name, and the
+    spaces that TRL puts into it in a notebook."""
+    name = name.rpartition(" - ")[2].replace(" / ", "/").strip().lower()
+    return name.removeprefix("train/")
+
+
+def alias(name: str) -> str:
+    """Return the name as `symptoms.toml` has it, there perhaps without "mean"."""
+    plain = bare(name)
+    return plain if plain in KNOWN else MEAN.sub("", plain)
 
 
 @cache
 def ours(name: str) -> str:
     """Return the course's name for a column; the name itself if there is none."""
-    plain = bare(name)
+    plain, known = bare(name), alias(name)
+    if known in KNOWN:
+        return OURS.get(known, known)
     for ours, pattern in DATA["patterns"].items():
-        if plain not in OURS and plain != ours and re.fullmatch(pattern, plain):
+        if plain != ours and re.fullmatch(pattern, plain):
             return f"{ours}: {plain}"
-    return OURS.get(plain, plain)
+    return plain
 
 
 def is_known(key: str, columns: Iterable[str] = READ_BY_RULES) -> bool:
@@ -253,13 +279,13 @@ def is_known(key: str, columns: Iterable[str] = READ_BY_RULES) -> bool:
     return key.partition(": ")[0] in columns
 
 
-def merged(rows: list[Row], name: str | None) -> list[Row]:
+def merged(rows: list[Row]) -> list[Row]:
     """Join the rows of each step, and sort them, if every row has a step.
 
     An evaluation has a row of its own. If a cell occurs twice, the last one counts,
     because a resumed run logs some steps again.
     """
-    steps = [number(row.get(name)) for row in rows]
+    steps = [number(row.get("step")) for row in rows]
     if any(step is None or not math.isfinite(step) for step in steps):
         return rows
     joined: dict[Any, Row] = {}
@@ -269,15 +295,13 @@ def merged(rows: list[Row], name: str | None) -> list[Row]:
     return [joined[step] for step in sorted(joined)]
 
 
-def count(cells: list[float | None]) -> int:
-    return sum(x is not None for x in cells)
-
-
 def number(value: Any) -> float | None:
     """Convert a cell to a number; None if it is empty or not a number."""
     if isinstance(value, str) and (call := CALL.fullmatch(value.strip())):
         value = call[1]
     try:
+        if isinstance(value, str) and value.endswith("%"):
+            return float(value[:-1]) / 100
         return None if isinstance(value, bool) or value is None else float(value)
     except (TypeError, ValueError, OverflowError):
         return None

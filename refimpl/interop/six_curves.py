@@ -1,10 +1,6 @@
 """Draw the six most useful panels of a log as a PNG.
 
-These are the curves that most rows of "From symptom to cause" use: sampler against
-trainer (5 rows), the ratio and its clip (4), length and truncation (3), reward and
-accuracy, the spread within groups, entropy (2 each). The gradient norm (1 row) shares a
-panel with the sampler's gap, which is missing in most logs. The KL to the reference has
-no panel, because it also grows in a healthy run; the report covers it.
+The KL to the reference has none, because it also grows in a healthy run.
 """
 
 from pathlib import Path
@@ -17,8 +13,7 @@ from refimpl.validation import UserError
 
 
 def draw(log: Log, found: list[Finding], path: str | Path) -> None:
-    """Draw the panels of `symptoms.toml`; a dotted line marks where the first finding
-    begins.
+    """Draw the panels; a dotted line marks where the first finding begins.
 
     Raises `UserError` if matplotlib is missing, or if `path` cannot be written.
     """
@@ -27,14 +22,12 @@ def draw(log: Log, found: list[Finding], path: str | Path) -> None:
     except ModuleNotFoundError:
         raise UserError("--figure needs matplotlib: pip install matplotlib") from None
     figure = Figure(figsize=(11, 6), dpi=110, layout="constrained")
-    for axis, panel in zip(figure.subplots(2, 3).flat, DATA["panel"]):
+    for axis, panel in zip(figure.subplots(2, 3).flat, DATA["panels"]):
         axis.set_title(panel["title"], fontsize=10)
         lines = curves(axis, log, panel["left"], ".-", 0)
-        missing = (
-            "" if lines else f" (not in this log: {panel['title'].split(' | ')[0]})"
-        )
-        axis.set_xlabel(f"step{missing}", fontsize=8)
-        if any(log.keys(name) for name in panel.get("right", [])):
+        name = panel["title"].partition(" | ")[0]
+        axis.set_xlabel("step" if lines else f"step (not in this log: {name})", size=8)
+        if any(log.keys(name) for name in panel["right"]):
             lines += curves(axis.twinx(), log, panel["right"], ".--", 3)
         if lines:
             axis.legend(handles=lines, fontsize=7)

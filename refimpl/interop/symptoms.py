@@ -1,27 +1,23 @@
 """Find the rows of chapter 11's table "From symptom to cause" that fit a log.
 
-The rules are data (`symptoms.toml`). A rule computes a number from a column and
-compares it with a limit. The strength of a row goes from 0, at the limit, to 1. It is
-the share of the way from the limit to the worst possible value if there is one, else
-1 − limit / number. Rows on held-out problems come first. Then come those that began
-earlier, because a cause precedes its consequences; among those that began together, the
-stronger ones come first. Rules whose columns are not in the log are reported as not
-judged. A cause that another column contradicts gives way to the next one (`instead`).
+The rules are data (`symptoms.toml`). A check reads one fact about a column and compares
+it with a limit. The facts are few: the value before training, the end, the best window
+between them, whether the column still moves, its largest row, and where it breaks. Rows
+are listed in the order in which they begin, because a cause precedes its consequences.
+Rows whose columns are not in the log are reported as not judged. A cause that another
+column contradicts gives way to the next one (`instead`).
 """
 
 import math
-from bisect import insort
-from collections.abc import Callable
+from bisect import bisect_left, insort
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from statistics import fmean, median
 from typing import NamedTuple
 
 from refimpl.interop.logs import DATA, Log, Row
 
-Series = list[float]
-
-TOGETHER = 20
-"""Findings that begin in the same twentieth of a run count as simultaneous."""
 UNSEEN = (
     "No log shows what the answers say: read ten of them with their rewards. Nor does "
     "it show where in an answer sampler and trainer differ, or what an MoE's routers "
@@ -29,11 +25,179 @@ UNSEEN = (
 )
 
 
+class Column:
+    """The finite numbers of a column, the value before training, and the means of all
+    windows.
+
+    A window has a tenth of the rows; in short columns four, or a quarter. From 40 rows
+    on, a median of five removes single wild rows, which `largest` and `spike` read.
+    """
+
+    def __init__(self, x: Sequence[float]) -> None:
+        self.x, n, near = x, len(x), 2 if len(x) >= 40 else 0
+        self.k = k = max(n // 10, min(4, n // 4), 1)
+        self.few = max(1, n // 20)
+        self.calm = [median(x[max(0, i - near) : i + near + 1]) for i in range(n)]
+        sums = [0.0, *accumulate(self.calm)]
+        self.means = [(b - a) / k for a, b in zip(sums, sums[k:])]
+        self.start, self.late = fmean(self.calm[: self.few]), self.means[-1]
+        self.best = max(self.start, *self.means)
+        self.size = max(map(abs, self.calm)) or 1.0
+        self.half = half = max(1, n // 2)
+        self.halves = fmean(self.calm[:half]), fmean(self.calm[-half:])
+        self.noise, self.least = noise(x), noise(self.means[::k]) if near else 0.0
+
+    def error(self, a: int, b: int) -> float:
+        """Return the standard error of the difference between means of a and b rows.
+
+        Neighbouring rows are not independent. So a mean is at least as uncertain as
+        windows vary among each other.
+        """
+        return math.hypot(*(max(self.noise / math.sqrt(n), self.least) for n in (a, b)))
+
+    def proven(self, change: float, a: int, b: int, errors: float) -> float:
+        """Return a change between means of a and b rows as a share of the column's
+        size; 0 if it may be noise or rounding."""
+        share = change / self.size
+        real = abs(share) > 1e-9 and abs(change) > errors * self.error(a, b)
+        return share if real else 0.0
+
+    def crossing(self, low: int, value: float, sign: int) -> int:
+        """Return the first row from `low` on in which a monotone fit, rising or with
+        sign −1 falling, has reached `value`."""
+        fit = monotone([sign * v for v in self.calm[low:]])
+        return low + bisect_left(fit, sign * value)
+
+    def onset(self, sign: int) -> int:
+        """Return the row from which the column rises (sign 1) or falls (−1) to its end;
+        row 0 if that may be noise.
+
+        It comes after the lowest window. A jump is where much of the way is gone at
+        once. On a slope, the straight line through the rows where about 0.3 and 0.7 of
+        the way are gone leads back to the onset.
+        """
+        means = [sign * m for m in self.means]
+        low = means.index(min(means))
+        base = sign * (means[low] if low else min(means[0], sign * self.start))
+        way = self.late - base
+        if not self.proven(way, self.k, self.k, 2):
+            return 0
+        shares = (0.2, 0.3, 0.4, 0.6, 0.7, 0.8)
+        gone = [self.crossing(low, base + share * way, sign) for share in shares]
+        if gone[5] - gone[2] <= len(self.x) / 40:
+            return gone[2]
+        near, far = fmean(gone[:3]), fmean(gone[3:])
+        return max(low, round(near - (far - near) * 0.85))
+
+
+measured = lru_cache(maxsize=256)(Column)  # several checks read one column
+
+
+def noise(x: Sequence[float]) -> float:
+    """Return the standard deviation σ of single rows, estimated from neighbours.
+
+    The median of first differences is 0.6745 √2 σ, also if the level jumps once, and
+    that of second differences 0.6745 √6 σ, also in a trend; the smaller estimate
+    counts. Where most of them are 0, the mean of second differences, √(2/π) √6 σ, takes
+    their place.
+    """
+    steps = [abs(b - a) for a, b in pairwise(x)] or [0.0]
+    bends = [abs(a - 2 * b + c) for a, b, c in zip(x, x[1:], x[2:])] or [0.0]
+    return min(median(steps) / 0.954, median(bends) / 1.652) or fmean(bends) / 1.954
+
+
+def monotone(x: Sequence[float]) -> list[float]:
+    """Return the rising series with the least squared distance from x."""
+    pools: list[tuple[float, int]] = []  # means, and of how many rows
+    for mean in x:
+        rows = 1
+        while pools and pools[-1][0] >= mean:
+            before, more = pools.pop()
+            mean = (mean * rows + before * more) / (rows + more)
+            rows += more
+        pools.append((mean, rows))
+    return [mean for mean, rows in pools for _ in range(rows)]
+
+
+def factor(c: Column, base: float) -> float:
+    """Return the end in multiples of `base`; infinite above a base of 0."""
+    return c.late / base if base > 0 else math.inf if c.late > base else 1.0
+
+
+def drift(c: Column) -> float:
+    """Return by how much the halves may differ, as a share of the largest window;
+    infinite if they do by more than two standard errors."""
+    change = c.halves[1] - c.halves[0]
+    if c.proven(change, c.half, c.half, 2):
+        return math.inf
+    return (abs(change) + c.error(c.half, c.half)) / (max(map(abs, c.means)) or 1.0)
+
+
+def fall(c: Column) -> float:
+    """Return what the end has lost since the best window, as a share of the column's
+    size; 0 if that may be noise.
+
+    The proof is four standard errors, because the best of many windows is compared; two
+    and a half if a quarter of the size is lost, one if half of it is. If a window has
+    three rows or fewer, all of the last must lie below.
+    """
+    lost = c.best - c.late
+    if c.k <= 3 and any(c.best - v < lost / 4 for v in c.x[-c.k :]):
+        return 0.0
+    errors = 1 if lost > c.size / 2 else 2.5 if lost > c.size / 4 else 4
+    return c.proven(lost, c.few if c.best == c.start else c.k, c.k, errors)
+
+
+def settled(c: Column) -> float:
+    """Return the share of the rows after which 0.85 of the way to the end is gone."""
+    way = c.late - c.start
+    return c.crossing(0, c.start + 0.85 * way, 1 if way > 0 else -1) / len(c.x)
+
+
+def spikes(x: Sequence[float]) -> list[float]:
+    """Return the size of each row in multiples of what was usual before.
+
+    Four in five of the earlier rows are no larger than what is usual, which is at least
+    the median of the rows that are not 0. Rows 0 to 2 are 1.
+    """
+    size = [abs(v) for v in x]
+    least = median([v for v in size if v] or [math.inf])
+    before, found = sorted(size[:3]), [1.0] * len(size[:3])
+    for v in size[3:]:
+        found.append(v / max(before[int(0.8 * len(before))], least))
+        insort(before, v)
+    return found
+
+
+FROM_TO = "goes from {c.start:.3g} to {c.late:.3g}"
+READ: dict[str, tuple[Callable[[Column], float], str]] = {
+    "first": (lambda c: c.x[0], "is {q:.3g} in the first row"),
+    "usual": (lambda c: median(c.x), "is {q:.3g} in the median row"),
+    "late": (lambda c: c.late, "is {q:.3g} at the end"),
+    "zeros": (lambda c: c.late, "is 0 in {q:.0%} of the last rows"),
+    "factor": (lambda c: factor(c, c.start), FROM_TO),
+    "since first": (lambda c: factor(c, c.x[0]), "was {c.x[0]:.3g}, is {c.late:.3g}"),
+    "gain": (lambda c: c.proven(c.late - c.start, c.few, c.k, 3), FROM_TO),
+    "climb": (lambda c: c.proven(c.best - c.start, c.few, c.k, 4), FROM_TO),
+    "room": (lambda c: (c.late - c.start + c.error(c.few, c.k)) / c.size, FROM_TO),
+    "drift": (drift, "is {c.halves[0]:.3g} in the first half, {c.halves[1]:.3g} later"),
+    "fall": (fall, "falls from {c.best:.3g} to {c.late:.3g}"),
+    "settled": (settled, FROM_TO),
+    "best": (lambda c: c.best, "reaches {q:.3g} from step {step:g} on"),
+    "largest": (lambda c: max(map(abs, c.x)), "is at most {top:.3g}, at step {step:g}"),
+    "spike": (
+        lambda c: max(spikes(c.x)),
+        "is {top:.3g} at step {step:g}, {q:.3g} times what was usual before",
+    ),
+    "broken": (lambda c: fmean(c.x), "is no finite number in {q:.1%} of the rows"),
+}
+"""What a check can read: as a number, and in words."""
+
+
 class Finding(NamedTuple):
-    """A row that fits, its strength (0 to 1), the log row where it begins, and why."""
+    """A row that fits, the log row where it begins, and why."""
 
     row: Row
-    strength: float
     since: int
     words: str
 
@@ -43,144 +207,10 @@ class Finding(NamedTuple):
         return self.row.get("harmless", False)
 
 
-def quarter(x: Series) -> int:
-    """Return the number of rows in a quarter."""
-    return max(1, len(x) // 4)
-
-
-def early(x: Series) -> float:
-    """Return the mean of the first quarter; NaN if it holds both infinities."""
-    first = x[: quarter(x)]
-    return math.nan if {math.inf, -math.inf} <= {*first} else fmean(first)
-
-
-def late(x: Series) -> float:
-    """Return the mean of the last quarter."""
-    return early(x[::-1])
-
-
-def times(x: Series, base: float) -> Series:
-    """Return the series in multiples of `base`; infinite above a base of 0."""
-    return [v / base if base > 0 else math.inf if v > base else 1.0 for v in x]
-
-
-def error(x: Series) -> float:
-    """Return the standard error of the difference of two quarters' means: σ √(2/k).
-
-    The noise σ of a row is estimated from neighbours: the median of first differences
-    is 0.6745 √2 σ, also if the level jumps once, and that of second differences
-    0.6745 √6 σ, also in a trend; the smaller estimate counts. Where most of them are 0,
-    the mean of second differences, √(2/π) √6 σ, takes their place.
-    """
-    steps = [abs(b - a) for a, b in pairwise(x)]
-    bends = [abs(a - 2 * b + c) for a, b, c in zip(x, x[1:], x[2:])] or [0.0]
-    sigma = min(median(steps) / 0.954, median(bends) / 1.652) or fmean(bends) / 1.954
-    exact = sigma < 1e-9 * max(map(abs, x))  # what rounding leaves
-    return 0.0 if exact else sigma * math.sqrt(2 / quarter(x))
-
-
-def in_noise(x: Series) -> Series:
-    """Return the distance from the first quarter's mean, in standard errors."""
-    usual, begin = error(x), early(x)
-    change = [v - begin for v in x]
-    return [c / usual if usual else c * math.inf if c else 0.0 for c in change]
-
-
-def spikes(x: Series) -> Series:
-    """Return the size of each row in multiples of what was usual before.
-
-    Four in five of the earlier rows are no larger than what is usual, which is at least
-    the median of the rows that are not 0. Rows 0 to 2 are 1.
-    """
-    size = [abs(v) for v in x]
-    least = median([v for v in size if v] or [0.0])
-    before: Series = []
-    found = []
-    for i, v in enumerate(size):
-        usual = max(before[int(0.8 * i)], least) if i > 2 else v
-        found += times([v], usual)
-        insort(before, v)
-    return found
-
-
-def means(x: Series, k: int) -> Series:
-    """Return the means of k consecutive rows, starting from each row in turn."""
-    sums = [0.0, *accumulate(x)]
-    return [(b - a) / k for a, b in zip(sums, sums[k:])]
-
-
-def below(x: Series) -> Series:
-    """Return how far each row lies below the best quarter before it, as a share of the
-    largest size in the column; 0 if the end is not below it by more than the noise.
-
-    The noise is four standard errors, because the best of many quarters is compared;
-    two and a half if a quarter of the size is lost, one if half of it is. If a quarter
-    has three rows or fewer, all of the last must lie below.
-    """
-    k, quarters = quarter(x), means(x, quarter(x))
-    top, size = max(quarters), max(map(abs, x))
-    end, lost = quarters.index(top) + k, top - quarters[-1]
-    few = k <= 3 and any(top - v < lost / 4 for v in x[-k:])
-    proof = 1 if lost > size / 2 else 2.5 if lost > size / 4 else 4
-    if few or lost <= proof * error(x):
-        return [0.0] * len(x)
-    return [(top - v) / size if i >= end else 0.0 for i, v in enumerate(x)]
-
-
-def turned(x: Series) -> Series:
-    """Return `below` for a column that had risen before; 0 for any other."""
-    risen = max(means(x, quarter(x))) - early(x) > 4 * error(x)
-    return below(x) if risen else [0.0] * len(x)
-
-
-def gain(x: Series) -> Series:
-    """Return each row minus the first quarter's mean, in shares of the largest size."""
-    size = max(map(abs, x)) or 1.0
-    return [(v - early(x)) / size for v in x]
-
-
-FROM_TO = "goes from {early:.3g} to {late:.3g}"
-READ: dict[str, tuple[Callable[[Series], Series], Callable[[Series], float], str]] = {
-    "first": (list, lambda x: x[0], "is {q:.3g} in the first row"),
-    "early": (list, early, "is {q:.3g} in the first quarter"),
-    "late": (list, late, "is {q:.3g} in the last quarter"),
-    "largest": (lambda x: [*map(abs, x)], max, "reaches {top:.3g} at step {step:g}"),
-    "constant": (
-        list,
-        lambda x: max(x) if max(x) == min(x) else math.inf,
-        "is {q:.3g} in every row",
-    ),
-    "zeros": (
-        lambda x: [float(v == 0) for v in x],
-        fmean,
-        "is 0 in {q:.0%} of the rows",
-    ),
-    "factor": (lambda x: times(x, early(x)), late, FROM_TO),
-    "since first": (lambda x: times(x, x[0]), late, "was {x[0]:.3g} first, " + FROM_TO),
-    "gain": (gain, late, FROM_TO),
-    "fall": (below, late, "falls from {peak:.3g} to {late:.3g}"),
-    "turn": (
-        turned,
-        late,
-        "rises from {early:.3g} to {peak:.3g} and falls to {late:.3g}",
-    ),
-    "rise": (in_noise, late, FROM_TO + ", {errors}"),
-    "move": (in_noise, lambda x: abs(late(x)), FROM_TO + ", {errors}"),
-    "spike": (
-        spikes,
-        max,
-        "is {top:.3g} at step {step:g}, {q:.3g} times what was usual before",
-    ),
-    "broken": (list, fmean, "is no finite number in {q:.1%} of the rows"),
-}
-"""Ways to read a column: per row, as one number for all rows, and in words."""
-
-
 class Fit(NamedTuple):
-    """A column that a check fits: how much, from which row on, and in words."""
+    """A judged column: from which row on it fits, and in words ("" if it does not)."""
 
     key: str
-    strength: float
     since: int
     words: str
 
@@ -189,53 +219,44 @@ def fits(log: Log, check: Row) -> list[Fit] | None:
     """Return the columns that a check fits; None if it cannot be judged."""
     only = holds(log, check.get("only", []))
     judged = [judge(log, check, key) for key in log.keys(check["of"])]
-    if only is None or all(one is None for one in judged):
+    found = [fit for fit in judged if fit is not None]
+    if only is None or not found:
         return None
-    if not only or any(fact(log, name) for name in check.get("unless", [])):
-        return []
-    return [one for one in judged if one and one.strength > 0]
+    right = only and not any(fact(log, name) for name in check.get("unless", []))
+    return [fit for fit in found if right and fit.words]
 
 
 def judge(log: Log, check: Row, key: str) -> Fit | None:
-    """Judge one column: strength 0 if it does not fit; None for too few numbers."""
-    cells = log.seen(key)
-    if check["read"] == "broken":
+    """Judge one column; None for too few numbers."""
+    read, cells = check["read"], log.seen(key)
+    if read == "broken":
         given = enumerate(log.columns[key])
         cells = [(i, float(not math.isfinite(v))) for i, v in given if v is not None]
-    begins = log.whole or "first" not in check["read"]
-    if len(cells) < check.get("rows", 2) or not begins:
+    elif read == "zeros":
+        cells = [(i, float(v == 0)) for i, v in cells]
+    if len(cells) < check.get("rows", 2) or ("first" in read and not log.whole):
         return None
-    rows, x = [i for i, _ in cells], [v for _, v in cells]
-    by_row, as_one, words = READ[check["read"]]
-    series, sign = by_row(x), 1 if "over" in check else -1
-    q, limit = as_one(series), check.get("over", check.get("under"))
-    # The first of several equal maxima.
-    _, top, row = max(zip(series, x, rows), key=lambda cell: cell[0])
-    if not sign * (q - limit) > 0 or abs(top) < check.get("least", 0):
-        return Fit(key, 0.0, 0, "")
-    least, most = sorted((abs(q), abs(limit)))
-    strength = 1.0 if q * limit < 0 else 1 - least / most
-    if "worst" in check:
-        strength = (q - limit) / (check["worst"] - limit)
-    beyond = [sign * (v - limit) > 0 for v in series]
-    since = beyond.index(True) if True in beyond else 0
-    if as_one is late or check["read"] == "zeros":  # a trend
-        since = begin(beyond, quarter(x) // 2, check["read"] == "late") or since
-    values = {"q": q, "x": x, "early": early(x), "late": late(x), "top": top}
-    values["peak"] = max(means(x, quarter(x)))
-    noise = f"{q:.1f} standard errors" if math.isfinite(q) else "where nothing varied"
-    words = words.format(step=log.steps[row], errors=noise, **values)
-    return Fit(key, strength, rows[since], f"{log.called[key]} {words}")
-
-
-def begin(beyond: list[bool], k: int, at_once: bool) -> int:
-    """Return where a trend begins: the first row beyond the limit (not row 0, unless
-    `at_once`) after which most rows are, and most of the next k; 0 if there is none."""
-    for i, yes in enumerate(beyond):
-        near, rest = beyond[i : i + max(1, k)], beyond[i:]
-        if yes and (i or at_once) and all(2 * sum(s) >= len(s) for s in (near, rest)):
-            return i
-    return 0
+    rows, x = zip(*cells)
+    column, (measure, words) = measured(x), READ[read]
+    q, sign = measure(column), 1 if "over" in check else -1
+    limit = check.get("over", check.get("under"))
+    windows = column.means if read == "best" else [abs(v) for v in x]
+    size = spikes(x) if read == "spike" else windows
+    top = size.index(max(size))
+    if sign * (q - limit) <= 0 or abs(x[top]) < check.get("least", 0):
+        return Fit(key, 0, "")
+    if read in ("best", "largest", "spike", "broken"):  # one row or window is enough
+        place = next((i for i, v in enumerate(size) if sign * (v - limit) > 0), 0)
+    elif read in ("usual", "late", "zeros"):
+        place = column.crossing(0, limit, sign) % len(x)
+    elif read in ("factor", "since first"):  # a factor is a difference of logs
+        least = 1e-9 * column.size
+        place = Column([math.log(max(v, least)) for v in x]).onset(sign)
+    else:
+        place = 0 if read in ("first", "drift") else column.onset(-1)
+    since = (rows[place - 1] + rows[place] + 1) // 2 if place else rows[0]
+    said = words.format(c=column, q=q, top=x[top], step=log.steps[rows[top]])
+    return Fit(key, since, f"{log.called[key]} {said}")
 
 
 def holds(log: Log, names: list[str]) -> bool | None:
@@ -252,29 +273,34 @@ def fact(log: Log, name: str) -> bool | None:
 
 
 def findings(log: Log) -> list[Finding]:
-    """Return the rows that fit, in order; symptoms that may be intended come last."""
-    found, span = [], len(log.steps) / TOGETHER
+    """Return the rows that fit, in order; symptoms that may be intended come last.
+
+    A trend is dated within a tenth of the log. So what may have begun together is
+    listed in the order of `stages`: first what can cause the others.
+    """
+    found, ordered = [], []
     for row in DATA["row"]:
-        judged = [fit for c in row["checks"] for fit in fits(log, c) or []]
+        judged = [fit for c in row.get("checks", []) for fit in fits(log, c) or []]
         # If one column fits two checks, the first is reported.
         words = {fit.key: fit.words for fit in judged[::-1]}
         if judged:
             others = (o for o in row.get("instead", []) if holds(log, o["only"]))
-            strength, since = (
-                max(f.strength for f in judged),
-                min(f.since for f in judged),
-            )
+            since = min(fit.since for fit in judged)
             said = "; ".join([*words.values()][::-1])
-            found.append(Finding(row | next(others, {}), strength, since, said))
-    return sorted(
-        found,
-        key=lambda f: (
-            f.harmless,
-            not f.row.get("held_out", False),
-            int(f.since / span),
-            -f.strength,
-        ),
-    )
+            found.append(Finding(row | next(others, {}), since, said))
+    while found:
+        together = min(one.since for one in found) + len(log.steps) / 10
+        one = min((f for f in found if f.since <= together), key=stage)
+        found.remove(one)
+        ordered.append(one)
+    return sorted(ordered, key=lambda one: one.harmless)
+
+
+def stage(one: Finding) -> tuple[float, int]:
+    """Return the place of a finding among those that may have begun together."""
+    of, stages = one.row["checks"][0]["of"], DATA["stages"]
+    usual = next((i for i, s in enumerate(stages) if of in s), stages.index([]))
+    return one.row.get("stage", usual), one.since
 
 
 def unjudged(log: Log) -> dict[str, list[str]]:
@@ -282,7 +308,7 @@ def unjudged(log: Log) -> dict[str, list[str]]:
     return {
         row["symptom"]: list(dict.fromkeys(check["of"] for check in row["checks"]))
         for row in DATA["row"]
-        if all(fits(log, check) is None for check in row["checks"])
+        if "checks" in row and all(fits(log, check) is None for check in row["checks"])
     }
 
 
@@ -294,11 +320,10 @@ def report(log: Log) -> str:
     if all(finding.harmless for finding in found):
         lines.append("No symptom was found, which is no proof that all is well.")
     for place, finding in enumerate(found, 1):
-        row, begin = finding.row, steps[finding.since]
-        strength = f"strength {finding.strength:.2f}"
-        how = "fine if intended" if finding.harmless else strength
+        row, begin = finding.row, f"from step {steps[finding.since]:g}"
+        fine = "fine if intended, " if finding.harmless else ""
         lines += [
-            f"{place}. {row['symptom']}  ({how}, from step {begin:g})",
+            f"{place}. {row['symptom']}  ({fine}{begin})",
             f"   seen:   {finding.words}",
             f"   likely: {row['cause']} (chapter {row['chapter']})",
             f"   first:  {row['first']}",

@@ -110,7 +110,7 @@ class Chat:
 
     def _messages(self, question: str, system: str | None) -> list[dict[str, str]]:
         first = [] if system is None else [said("system", system)]
-        return [*first, said("user", question)]
+        return [*first, *getattr(question, "messages", [said("user", question)])]
 
     def _rendered(self, question: str, system: str | None, answer: str = "") -> str:
         messages = self._messages(question, system)

@@ -16,7 +16,8 @@ A task in which answers have several turns, as with tools, also has:
 The `completions` that a reward receives hold what the policy wrote, without what the
 environment inserted.
 
-`arithmetic` is the course's own world, and `calculator` one with a tool.
+`arithmetic` is the course's own world, and `calculator` one with a tool. `rows` makes a
+task of a list of your own problems and a reward.
 `refimpl.pretrained` has the tasks of reasoning-gym, and chat templates.
 """
 
@@ -32,6 +33,7 @@ from refimpl.tasks.arithmetic import (
     verify,
 )
 from refimpl.tasks.calculator import Calculator
+from refimpl.tasks.rows import Rows
 
-__all__ = ["HABITS", "Arithmetic", "Calculator", "HabitWorld", "Mix", "TaskWarning"]
-__all__ += ["habit", "make_tokenizer", "rare_careful", "verify"]
+__all__ = ["HABITS", "Arithmetic", "Calculator", "HabitWorld", "Mix", "Rows"]
+__all__ += ["TaskWarning", "habit", "make_tokenizer", "rare_careful", "verify"]

@@ -89,7 +89,7 @@ def test_a_function_that_reads_messages_is_wrapped_by_its_author():
     """Else the error names the wrapper: nothing is guessed from what was raised."""
     for reward in (of_messages, Rubric(), Rubric().right):
         assert call(conversational(reward), answer=[3, 7]) == [1.0, 0.0]
-    with pytest.raises(UserError, match=r"rewards\.conversational wraps a function"):
+    with pytest.raises(UserError, match=r"of messages, with rewards\.conversational"):
         call(of_messages, answer=[3, 7])
     # An empty answer is an answer, whatever indexing a text would have raised.
     assert score(conversational(ends), PROMPTS, ["", "#8"], {}) == [0.0, 1.0]

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.sorting import Sorting
-from refimpl.tasks import Arithmetic, Calculator, rare_careful, verify
+from refimpl.tasks import Arithmetic, Calculator, Rows, rare_careful, verify
 from refimpl.tasks.arithmetic import CHARACTERS, HABITS
+from refimpl.validation import UserError
 from tests.worlds import TOKENIZER
 
 SUMS, SORTS = Arithmetic(), Sorting()
@@ -183,3 +184,24 @@ def test_each_character_is_one_token_of_its_own():
         assert TOKENIZER.decode(TOKENIZER(text)["input_ids"]) == text
     for stranger in "a １\n-":
         assert TOKENIZER(stranger)["input_ids"] == [TOKENIZER.unk_token_id]
+
+
+def test_rows_are_drawn_from_one_side_and_none_twice_while_there_are_enough():
+    given = [{"prompt": f"{i}+0=", "answer": i} for i in range(10)]
+    task = Rows(given, lambda prompts, completions, **_: [1.0] * len(completions))
+    drawn = [row["answer"] for row in task.sample(8, 3)]
+    tested = [row["answer"] for row in task.held_out(4)]
+    assert sorted({*drawn, *tested}) == [*range(10)] and len({*drawn}) == 8
+    assert sorted(tested[:2]) == sorted(tested[2:])  # two rows, asked for four times
+    assert [*map(str, task.sample(8, 3))] == [*map(str, task.sample(8, 3))]
+    assert task.sample(8, 3) != task.sample(8, 4)
+    with pytest.raises(UserError, match="at least two problems"):
+        Rows(given[:1], task.reward)
+    with pytest.raises(UserError, match="row 1 has the keys prompt, but the first"):
+        Rows([given[0], {"prompt": "1"}], task.reward)
+
+
+def test_messages_of_a_row_reach_a_chat_template_as_they_are():
+    talk = [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]
+    (row,) = Rows([{"prompt": talk}] * 2, len).sample(1, 0)
+    assert row["prompt"] == "S\n\nU" and row["prompt"].messages == talk

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 GRPO = "train --algorithm grpo"
 SMALL = """--prompts-per-rollout 4 --group-size 2 --max-new-tokens 8 --minibatches 2
 --eval-problems 4"""
-RUN = f"{GRPO} --model policy {SMALL}"
+RUN = f"{GRPO} --model policy --all-weights {SMALL}"
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +37,7 @@ def place(tmp_path, monkeypatch):
     worlds.random_model().save_pretrained("policy")
     worlds.TOKENIZER.save_pretrained("policy")
     Path("file").write_text("mine")
+    Path("rows").write_text('{"prompt": "1+1="}\n["1+2="]\n')
     Path("empty").mkdir()
 
 
@@ -72,7 +73,8 @@ def test_train_writes_history_samples_and_policy(capsys, monkeypatch):
 
 
 FLAGS = {
-    "": vars(TrainConfig()),
+    "": vars(TrainConfig(**cli.OF_A_MODEL)),
+    "--all-weights": {"learning_rate": 1e-5},
     "--seed 3 --no-whiten --value-clip None": {"seed": 3, "value_clip": None},
     "--critic-frozen attn embed": {"critic_frozen": ("attn", "embed")},
     "--hyperparameters epsilon=0.3": {"hyperparameters": {"epsilon": 0.3}},
@@ -214,6 +216,22 @@ def test_an_output_that_fails_costs_no_other(capsys, monkeypatch):
     assert len(History.load("h.csv")) == 1 and Path("s.jsonl").read_text()
 
 
+def test_problems_and_a_reward_of_ones_own(capsys):
+    """The first rollout's answers are shown, and what to look at, as none is right."""
+    rows = [{"prompt": f"{i}+1=", "answer": f"{i + 1}"} for i in range(6)]
+    Path("mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    reward = "def half(prompts, completions, *, answer, **columns):\n"
+    reward += (
+        "    return [len(a) / 2 - 0.1 * (c > a) for c, a in zip(completions, answer)]"
+    )
+    Path("rewards.py").write_text(reward)
+    line = f"{RUN} --rollouts 1 --data mine.jsonl --reward rewards.py:half"
+    assert run(line) == 0
+    shown = capsys.readouterr()
+    assert len(re.findall("step 0  reward 0.[45]0", shown.out)) == 3
+    assert "the best reward is 0.50" in shown.err and "8 answers" in shown.err
+
+
 # Outputs
 
 
@@ -249,10 +267,16 @@ LINES: dict[str, str] = {
     f"{GRPO} --task-set max_term=3": "'max_term' … 'max_terms'",
     f"{GRPO} --lora r=16": "--model",
     f"{GRPO} --merge": "--merge … --model",
-    f"{RUN} --merge --save new": "--merge … LoRA",
+    f"{RUN} --merge --save new": "--all-weights … --merge",
     f"{RUN} --preset tiny": "--preset and --model",
     f"{RUN} --no-chat --system S": "--chat",
-    f"{RUN} --lora rank=3": "'rank'",
+    f"{GRPO} --model policy --lora rank=3": "'rank'",
+    f"{RUN} --data file": "--data … --reward",
+    f"{RUN} --reward maths": "FILE.py:FUNCTION … 'maths'",
+    f"{RUN} --reward file:f --data rows": "--reward file:f … NameError",
+    f"{RUN} --reward math --data rows": "line 2 of rows … 'prompt'",
+    f"{RUN} --reward math --data file": "line 1 of file is not JSON",
+    f"{RUN} --reward math --data nothing": "'nothing' cannot be read",
     f"{RUN} --resume": "--resume … --checkpoint-dir",
     f"{RUN} --checkpoint-every 2": "--checkpoint-every … --checkpoint-dir",
     f"{RUN} --history file/below": "cannot write a file to 'file/below'",

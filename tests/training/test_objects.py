@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from refimpl import ALGORITHMS, UserError, prepare, train
+from refimpl.checkpoint import Checkpoint
 from refimpl.logprobs import log_probs
 from refimpl.loss_terms import KL, Entropy, SamplerMismatch
 from refimpl.samplers import Delayed, Rounded
@@ -68,6 +69,8 @@ def test_a_run_is_resumed_with_the_same_objects_and_no_others(tmp_path):
     ):
         with pytest.raises(UserError, match="objects was"):
             again(**mine | other)
+    with pytest.raises(UserError, match="checkpoint_dir and Checkpoint"):
+        again(**mine, hooks=[Checkpoint(tmp_path, resume=True)])
     assert len(again(loss_terms=[Bare(), KL(0.1, "k2")], sampler=Delayed(2))) == 2
 
 

@@ -1,6 +1,7 @@
 """The package as `pip install` leaves it, used from a folder of the reader's own."""
 
 import json
+import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -54,7 +55,7 @@ def installed(tmp_path_factory):
     source, site = folder / "source", folder / "site"
     unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info")
     shutil.copytree(ROOT / "refimpl", source / "refimpl", ignore=unwanted)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "LICENSE"):
         shutil.copy(ROOT / name, source)
     (folder / "dist").mkdir()
     run(BUILD, folder / "dist", cwd=source)
@@ -80,3 +81,56 @@ def test_the_wheel_trains_from_any_folder_and_writes_only_there(installed, tmp_p
     assert "rollouts 2" in said and "accuracy 0." in said
     assert not cache.exists()  # the policy came with the package
     assert {"h.csv", "policy", "c"} == {path.name for path in elsewhere.iterdir()}
+
+
+def test_the_description_of_the_wheel_runs_as_it_stands(installed, tmp_path):
+    (metadata,) = installed.glob("refimpl-*.dist-info/METADATA")
+    text = metadata.read_text("utf-8")
+    assert "\nAuthor: " in text and "\nKeywords: " in text and "Extra: dev" not in text
+    assert not re.search(r"\]\((?!https:)", text)  # an index has no other files
+    loss, training = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    environment = {"PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
+    nothing_more = "\nimport sys; assert 'transformers' not in sys.modules"
+    said = run(loss + nothing_more, cwd=tmp_path, **environment)
+    assert "grad_fn" in said and "ratio" in said
+    said = run(training, cwd=tmp_path, **environment)
+    assert float(said.splitlines()[0]) > 0.8
+
+
+SCRIPT = """
+import torch
+
+import refimpl as rl
+from refimpl import ALGORITHMS, History, TrainConfig, normalisers
+
+
+def short(prompts: list[str], completions: list[str], **_: object) -> list[float]:
+    return [1 / (1 + len(text)) for text in completions]
+
+
+def tell(run: rl.run.Run, step: int) -> None:
+    print(step, run.history.rows[-1]["reward"])
+
+
+def main() -> None:
+    config = TrainConfig(rollouts=2, hyperparameters={"epsilon_low": 0.1})
+    history: History = rl.train("gspo", config=config, reward=short, hooks=[tell])
+    accuracy: float = history.accuracy
+    print(accuracy, history.accurate)  # type: ignore[attr-defined]
+    logp = torch.zeros(2, 3, requires_grad=True)
+    weight = normalisers.token_mean(torch.ones(2, 3))
+    old, advantages = logp.detach(), torch.tensor([1.0, -1.0])
+    rl.kl.k3(logp, old)
+    loss = ALGORITHMS["sapo"].policy_loss(logp, old, advantages, weight, tau_neg=1.1)
+    loss.loss.backward()
+    rl.tran("gspo")  # type: ignore[attr-defined]
+"""
+MYPY = "import sys; from mypy.__main__ import console_entry; console_entry()"
+
+
+def test_the_types_of_a_script_that_uses_it_are_checked(installed, tmp_path):
+    """A mistake in it is found, so the package's own types are in use."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    # torch's own `backward` has no types.
+    flags = "--strict --allow-untyped-calls --no-incremental script.py".split()
+    run(MYPY, *flags, cwd=tmp_path, PYTHONPATH=str(installed))

@@ -30,11 +30,11 @@ from experiments.bench import GOAL, show
 from experiments.gpu import captured, experts
 from experiments.store import provenance
 from refimpl import sampling, sft
-from refimpl.config import TrainConfig
+from refimpl.config import Preset, TrainConfig
 from refimpl.evaluation import evaluate
 from refimpl.files import check_output, write
 from refimpl.loop import collect, updates
-from refimpl.models import Preset, build, one_thread, pick_device
+from refimpl.models import build, one_thread, pick_device
 from refimpl.moe import is_moe
 from refimpl.options import prepare
 from refimpl.pretrained import fast
