@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from refimpl.importance import LOG_RATIO_LIMIT, ratio
+from refimpl.importance import LOG_RATIO_LIMIT, Mask, ratio, sequence_log_ratio
 
 
 def k1(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
@@ -86,6 +86,17 @@ def binary(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor
     others, of_q = (-torch.expm1(x).clamp(max=-1e-8) for x in (logp, ref_logp))
     d = logp.exp() * (logp - ref_logp) + others * (others.log() - of_q.log())
     return d.clamp(min=0)
+
+
+def mean_binary(
+    logp: Float[Tensor, "B T"], ref_logp: Float[Tensor, "B T"], mask: Mask
+) -> Float[Tensor, " B"]:
+    """(1/|o_i|) Σ_t `binary`: a response's mean, in nats per token; 0 if it is empty.
+
+    FlashREINFORCE bounds the mean KL(μ ‖ π_θ), so there the sampler's come first.
+    """
+    each = torch.where(mask.bool(), binary(logp, ref_logp), 0.0)
+    return sequence_log_ratio(each, mask)
 
 
 ESTIMATORS = {
