@@ -19,8 +19,8 @@ factor depends on w = π_old / μ with the sampler's μ, or on w = π_θ / μ if
 `sequence_mask` at 3, verl's Geo-RS is `mean_reject`. `max_reject` and `max_k3` drop a
 response if `token_…` drops one of its tokens: SkyRL's outlier mask (it suggests 1e-4 to
 100), verl's `seq_max_k3`. All KLs are binary: of this token against all others.
-OpenRLHF calls the last rule gating by `binary_kl`, at level token or seq, and also
-multiplies by w: add `token_truncate` at 1e9.
+OpenRLHF has `token_kl` and `mean_kl` as gating by `binary_kl`, at level token or seq,
+and also multiplies by w: add `token_truncate` at 1e9.
 
 **Where engines differ:** bounds are on w, as in TRL, SkyRL and AReaL; verl 0.9.1 has
 its `…_k1` on 1/w. OPSM goes from the sampler to π_θ, as in DeepSeek's paper and TRL; in

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from refimpl.importance import LOG_RATIO_LIMIT, Mask, ratio, sequence_log_ratio
+from refimpl.importance import LOG_RATIO_LIMIT, ratio
 
 
 def k1(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
@@ -80,23 +80,12 @@ def binary(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor
 
     p and q are the probabilities. 1−p and 1−q come from expm1, so that they are exact
     near certainty, and are at least 1e-8, because a token that is certain in float32
-    would give 0 · log 0. The result is clamped to ≥ 0. DPPO (2602.04879, Eq. 14) and
-    KPop bound this KL.
+    would give 0 · log 0. The result is clamped to ≥ 0. DPPO (2602.04879, Eq. 14),
+    KPop and FlashREINFORCE bound this KL.
     """
     others, of_q = (-torch.expm1(x).clamp(max=-1e-8) for x in (logp, ref_logp))
     d = logp.exp() * (logp - ref_logp) + others * (others.log() - of_q.log())
     return d.clamp(min=0)
-
-
-def mean_binary(
-    logp: Float[Tensor, "B T"], ref_logp: Float[Tensor, "B T"], mask: Mask
-) -> Float[Tensor, " B"]:
-    """(1/|o_i|) Σ_t `binary`: a response's mean, in nats per token; 0 if it is empty.
-
-    FlashREINFORCE bounds the mean KL(μ ‖ π_θ), so there the sampler's come first.
-    """
-    each = torch.where(mask.bool(), binary(logp, ref_logp), 0.0)
-    return sequence_log_ratio(each, mask)
 
 
 ESTIMATORS = {

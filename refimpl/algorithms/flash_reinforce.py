@@ -27,15 +27,15 @@ out.
 from refimpl.advantages import batch_centred
 from refimpl.algorithms.base import Objective, Tokens
 from refimpl.algorithms.reinforce import REINFORCE
-from refimpl.importance import ratio
-from refimpl.kl import mean_binary
+from refimpl.importance import ratio, sequence_log_ratio
+from refimpl.kl import binary
 from refimpl.validation import Positive
 
 
 def objective(t: Tokens, *, delta: Positive = 3e-3) -> Objective:
     """sg[r] Â log π_θ, and 0 for an answer with D > δ."""
-    near = mean_binary(t.old_logp, t.logp, t.mask) <= delta  # false for NaN
-    far = ~near[:, None].expand_as(t.z)
+    mean = sequence_log_ratio(binary(t.old_logp, t.logp), t.mask)
+    far = ~(mean <= delta)[:, None].expand_as(t.z)  # NaN, as where μ = 0, is far
     value = ratio(t.z).detach() * t.advantages * t.logp
     return Objective(value.masked_fill(far, 0), high=far)
 
