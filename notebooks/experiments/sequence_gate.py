@@ -33,7 +33,7 @@ class SequenceGate(Experiment):
     """All runs of one start, then of the next."""
 
     name = "sequence gate"
-    columns = ("step", "reward", "accuracy", "grad_norm", "sampling/kl", DROPPED)
+    columns = ("step", "reward", "accuracy", "grad_norm", DROPPED)
 
     def jobs(self):
         for start in STARTS:
