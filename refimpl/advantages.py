@@ -163,6 +163,17 @@ def std_of_advantages(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     return centred / (centred.std() + eps)
 
 
+def batch_centred(scored: Scored) -> Float[Tensor, " B"]:
+    """Â_i = R_i − mean_batch R. FlashREINFORCE (Hu et al. 2026), for one or more
+    responses per prompt.
+
+    The mean contains R_i. That of the N − 1 others would give N/(N − 1) times as much.
+    """
+    # The constant makes equal rewards exactly 0, and cancels in any case.
+    apart = scored.total - scored.total[0]
+    return apart - apart.mean()
+
+
 def reinforce_plus_plus(scored: Scored) -> Float[Tensor, "B T"]:
     """Â_t = whiten(Σ_{u≥t} r_u), over all response tokens of the batch. REINFORCE++
     (2501.03262, Eq. 8–10), for one or more responses per prompt. A KL in the reward
@@ -340,10 +351,13 @@ CRITIC_FREE: dict[str | None, Callable] = {
     "rloo": leave_one_out,
     "leave_one_out_std": leave_one_out_std,
     **{f.__name__: f for f in (opo, batch_std, std_of_advantages, maxrl, gdpo)},
+    "batch_centred": batch_centred,
     "reinforce_plus_plus": reinforce_plus_plus,
     "reinforce_plus_plus_baseline": reinforce_plus_plus_baseline,
 }
 """The estimators that compare rewards alone."""
+SINGLE = reinforce_plus_plus, batch_centred, distillation
+"""The estimators that need no second response to a prompt."""
 NAMED = CRITIC_FREE | {"gae": gae, "distillation": distillation}
 """The estimators that `TrainConfig.advantage` names."""
 

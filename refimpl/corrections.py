@@ -10,14 +10,17 @@ factor depends on w = π_old / μ with the sampler's μ, or on w = π_θ / μ if
 | `token_mask`: C or (α, β) | w, 0 outside | MIS; IcePop (2510.18855), 0.5 to 5 |
 | `token_reject`: C or (α, β) | 1, 0 outside | verl's `token_k1`, SkyRL |
 | `token_k3`: κ | 1, 0 where w − 1 − log w > κ | verl's K3-RS: `mean_k3`, 0.01 |
+| `token_kl`: δ | 1, 0 where KL(μ‖π) > δ | FlashREINFORCE: `mean_kl`, 0.003 |
 | `kpop`: φ | w, 0 where KL(π‖μ) or KL(μ‖π) > φ | KPop, 0.1: AReaL (#1405) |
 | `opsm`: δ | 1, 0 where Â < 0 and mean log μ/π_θ > δ | DeepSeek-V3.2 (2512.02556) |
 
-`sequence_…` replaces w by its product over a response (k3 by its sum), and `mean_…` by
-its geometric mean: TRL's default is `sequence_mask` at 3, verl's Geo-RS is
-`mean_reject`. `max_reject` and `max_k3` drop a response if `token_…` drops one of its
-tokens: SkyRL's outlier mask (it suggests 1e-4 to 100), verl's `seq_max_k3`. KPop's KLs
-are binary: of this token against all others.
+`sequence_…` replaces w by its product over a response (k3 and KL by their sums), and
+`mean_…` by its geometric mean (k3 and KL by their means): TRL's default is
+`sequence_mask` at 3, verl's Geo-RS is `mean_reject`. `max_reject` and `max_k3` drop a
+response if `token_…` drops one of its tokens: SkyRL's outlier mask (it suggests 1e-4 to
+100), verl's `seq_max_k3`. All KLs are binary: of this token against all others.
+OpenRLHF has `token_kl` and `mean_kl` as gating by `binary_kl`, at level token or seq,
+and also multiplies by w: add `token_truncate` at 1e9.
 
 **Where engines differ:** bounds are on w, as in TRL, SkyRL and AReaL; verl 0.9.1 has
 its `…_k1` on 1/w. OPSM goes from the sampler to π_θ, as in DeepSeek's paper and TRL; in
@@ -78,11 +81,16 @@ def rules_of(level: Callable[[Tensor, Mask], Tensor]) -> dict[str, Rule]:
     def k3(gap: SamplerGap) -> Tensor:
         return level(ratio(gap.z) - 1 - gap.z, gap.mask)
 
+    def kl(gap: SamplerGap) -> Tensor:
+        each = binary(gap.sampler_logp, gap.logp)
+        return level(torch.where(gap.mask.bool(), each, 0.0), gap.mask)
+
     return {
         "truncate": Rule(lambda x, bound: w(x).clamp(*pair(bound)), weighs=True),
         "mask": Rule(lambda x, bound: w(x) * inside(w(x), bound), weighs=True),
         "reject": Rule(lambda x, bound: inside(w(x), bound)),
         "k3": Rule(lambda x, bound: inside(k3(x), bound), Positive),
+        "kl": Rule(lambda x, bound: inside(kl(x), bound), Positive),
     }
 
 

@@ -80,8 +80,8 @@ def binary(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor
 
     p and q are the probabilities. 1−p and 1−q come from expm1, so that they are exact
     near certainty, and are at least 1e-8, because a token that is certain in float32
-    would give 0 · log 0. The result is clamped to ≥ 0. DPPO (2602.04879, Eq. 14) and
-    KPop bound this KL.
+    would give 0 · log 0. The result is clamped to ≥ 0. DPPO (2602.04879, Eq. 14),
+    KPop and FlashREINFORCE bound this KL.
     """
     others, of_q = (-torch.expm1(x).clamp(max=-1e-8) for x in (logp, ref_logp))
     d = logp.exp() * (logp - ref_logp) + others * (others.log() - of_q.log())

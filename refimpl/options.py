@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from refimpl import advantages, algorithms, logprobs, models, turns
-from refimpl.advantages import CRITIC_FREE, NAMED, Scored, gae, lam_by_length
+from refimpl.advantages import CRITIC_FREE, NAMED, SINGLE, Scored, gae, lam_by_length
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.checkpoint import Checkpoint
 from refimpl.config import TrainConfig
@@ -524,8 +524,8 @@ NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
 
 def check_sizes(config: TrainConfig, method: Algorithm) -> None:
     """Raise `UserError` on a group, or a number of updates, that is too small."""
-    single = ("reinforce_plus_plus", "distillation")
-    alone = method.critic or config.advantage in single
+    estimator = NAMED.get(config.advantage, method.advantages)
+    alone = method.critic or estimator in SINGLE
     if config.group_size < 2 and (config.dynamic_sampling or not alone):
         name = "dynamic_sampling" if alone else method.name
         raise UserError(

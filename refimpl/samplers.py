@@ -2,10 +2,12 @@
 
     train("grpo", sampler=Delayed(4))
 
-`Delayed` and `Rounded` are functions of the policy's sampler. The sampler that they
-return has a model of its own, and `sync` updates it from the policy, before the first
-rollout and after the updates of each rollout.
+`Delayed`, `InFlight` and `Rounded` are functions of the policy's sampler. The sampler
+that they return has a model of its own, and `sync` updates it from the policy, before
+the first rollout and after the updates of each rollout.
 """
+
+import itertools
 
 import torch
 from jaxtyping import Float
@@ -13,8 +15,9 @@ from torch import Tensor, nn
 
 from refimpl.models import Model, frozen_copy, weights
 from refimpl.moe import routers
-from refimpl.sampling import Sampler
-from refimpl.validation import Count, checked
+from refimpl.rollout import Rollout
+from refimpl.sampling import Decoder, Sampler, decoder
+from refimpl.validation import Count, UserError, checked
 
 
 @checked
@@ -28,6 +31,27 @@ class Delayed:
 
     def __call__(self, policy: Sampler) -> Sampler:
         return DelayedSampler(policy, self.rollouts)
+
+
+@checked
+class InFlight:
+    """Take newer weights while responses are being written, every so many tokens.
+
+    The first `tokens` tokens of all responses have the weights of `rollouts` rollouts
+    ago, the next ones those of the rollout after it, and so on up to the policy's own.
+    So a response is written by several policies, and `Rollout.logp` has each token's
+    own. Keys and values of earlier tokens stay in the cache, as in engines that update
+    weights in flight.
+
+    Raises `UserError` on a sampler that keeps weights of its own while it samples: one
+    in bfloat16, or with the decoder of `refimpl.pretrained.fast`.
+    """
+
+    rollouts: Count
+    tokens: Count
+
+    def __call__(self, policy: Sampler) -> Sampler:
+        return InFlightSampler(policy, self.rollouts, self.tokens)
 
 
 @checked
@@ -66,7 +90,39 @@ class DelayedSampler(CopiedSampler):
         """Store the policy's current weights, and load the oldest stored ones."""
         self.past.append(weights(self.sampler.model))
         del self.past[: -self.rollouts - 1]
-        nn.utils.vector_to_parameters(self.past[0], self.copies)
+        self.load(0)
+
+    def load(self, i: int) -> None:
+        """Sample with the stored weights number `i` from now on, 0 for the oldest."""
+        nn.utils.vector_to_parameters(self.past[i], self.copies)
+
+
+class InFlightSampler(DelayedSampler):
+    """The sampler of `InFlight`."""
+
+    def __init__(self, policy: Sampler, rollouts: int, tokens: int):
+        super().__init__(policy, rollouts)
+        self.tokens = tokens
+        if self.dtype != "float32" or decoder(self.model) is not Decoder:
+            raise UserError(
+                "InFlight cannot change weights that the sampler has copied: sample in "
+                "float32, without refimpl.pretrained.fast"
+            )
+
+    def respond(self, *arguments, **keywords) -> Rollout:
+        """Sample, and load the next weights after every `tokens` tokens."""
+        passes = itertools.count()  # pass t computes the distribution of token t
+
+        def renew(*_) -> None:
+            newer, token = divmod(next(passes), self.tokens)
+            if token == 0:
+                self.load(min(newer, len(self.past) - 1))
+
+        hook = self.model.register_forward_pre_hook(renew)
+        try:
+            return super().respond(*arguments, **keywords)
+        finally:
+            hook.remove()
 
 
 class RoundedSampler(CopiedSampler):

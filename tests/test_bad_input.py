@@ -56,7 +56,7 @@ from refimpl.options import check_fit
 from refimpl.pretrained.loading import load
 from refimpl.pretrained.rewards import Sum
 from refimpl.rewards import overlong_punishment, score
-from refimpl.samplers import Delayed, Rounded
+from refimpl.samplers import Delayed, InFlight, Rounded
 from refimpl.tasks import Arithmetic, Calculator, make_tokenizer
 from refimpl.validation import annotations
 from tests.worlds import (
@@ -172,6 +172,7 @@ DOORS: dict[str, tuple[Callable, dict[str, Any]]] = {
     "TopEntropy": (TopEntropy, {}),
     "ClipCov": (ClipCov, {}),
     "Delayed": (Delayed, {"rollouts": 4}),
+    "InFlight": (InFlight, {"rollouts": 4, "tokens": 8}),
     "Samples": (Samples, {}),
     "Checkpoint": (checkpoint.Checkpoint, {"folder": "no/such/folder"}),
 }

@@ -13,7 +13,7 @@ from refimpl.curves import curve
 from web.mathematics import mathml
 from web.page import Page, made, prose
 
-STARTS = (0, 6, 11, 16, *range(21, len(ALGORITHMS), 5))
+STARTS = (0, 6, 11, 16, *range(22, len(ALGORITHMS), 5))
 """The first method of each sheet of paper."""
 
 
@@ -111,7 +111,7 @@ def equation(name: str) -> str:
 
 
 TRIED = (0.5, 0.9, 1.1, 1.5, 2.0)
-SAMPLED = dict.fromkeys(("dppo_tv", "dppo_kl", "ipo"), 0.3)
+SAMPLED = dict.fromkeys(("dppo_tv", "dppo_kl", "ipo", "flash_reinforce"), 0.3)
 """The token's probability, for gates that depend on it."""
 
 

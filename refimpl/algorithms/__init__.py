@@ -13,6 +13,7 @@ from refimpl.algorithms.dppo_kl import DPPO_KL
 from refimpl.algorithms.dppo_tv import DPPO_TV
 from refimpl.algorithms.dr_grpo import DR_GRPO
 from refimpl.algorithms.dro import DRO
+from refimpl.algorithms.flash_reinforce import FLASH_REINFORCE
 from refimpl.algorithms.glm5 import GLM5
 from refimpl.algorithms.gmpo import GMPO
 from refimpl.algorithms.grpo import GRPO
@@ -47,6 +48,7 @@ _METHODS = (
     IPO,
     GLM5,
     SAO,
+    FLASH_REINFORCE,
     VESPO,
     LUSPO,
     MINIRL,

@@ -91,6 +91,6 @@ def yaml_of(algorithm: str | Algorithm) -> str:
         estimator=estimator,
         averaged=averaged,
     )
-    if method.critic:
+    if method.critic or method.advantages in advantages.SINGLE:
         return text
     return text + "  rollout:\n    n: 8  # responses to a prompt, G\n"

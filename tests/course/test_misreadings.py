@@ -152,6 +152,8 @@ AFTER_SAPO = [  # misreading, method, size of the log-ratios
     ("kimi_clips_as_ppo", "kimi", 2.0),
 ]
 
+FLASH = ("ratio_in_the_gradient", "rows_leave_the_denominator", "drops_tokens")
+
 CASES = [
     ("clip_on_wrong_sides", by_ratio("ppo"), CLIPPED),
     ("clip_without_min", by_ratio("ppo"), CLIPPED),
@@ -179,6 +181,7 @@ CASES = [
         for name in ("on_sequence_ratio", "tau_scales_advantage", "taus_exchanged")
     ),
     *((misread, loss(name), ragged(s)) for misread, name, s in AFTER_SAPO),
+    *((f"flash_{name}", loss("flash_reinforce"), ragged(0.06)) for name in FLASH),
     *(
         (f"sapo_{name}", by_ratio("sapo", **EQUAL), (SOFT, a))
         for name in ("counts_ratio_twice", "without_four_over_tau", "becomes_grpo")

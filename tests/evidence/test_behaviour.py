@@ -35,7 +35,7 @@ MASKS = {
     (f"dppo_{kind}", f"delta_{x}") for kind in ("tv", "kl") for x in ("low", "high")
 }
 MASKS |= {("ipo", "delta"), ("glm5", "epsilon_low"), ("glm5", "epsilon_high")}
-MASKS |= {("sao", "epsilon_low"), ("sao", "epsilon_high")}
+MASKS |= {("sao", "epsilon_low"), ("sao", "epsilon_high"), ("flash_reinforce", "delta")}
 """Bounds that only say which tokens are dropped: a hundredth may drop none more."""
 
 

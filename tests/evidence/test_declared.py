@@ -1,4 +1,4 @@
-"""Three chapters' experiments: what was declared was run, and came out as is told."""
+"""Chapters' experiments: what was declared was run, and came out as is told."""
 
 from collections import Counter
 from dataclasses import replace
@@ -7,12 +7,12 @@ import pytest
 import torch
 
 import refimpl as rl
-from experiments import entropy, one_answer, store, turns
+from experiments import entropy, one_answer, sequence_gate, store, turns
 from refimpl.sft import weights_digest
 from tests.worlds import rolled_out
 
 
-@pytest.mark.parametrize("module", [entropy, one_answer, turns])
+@pytest.mark.parametrize("module", [entropy, one_answer, sequence_gate, turns])
 def test_all_that_was_declared_is_stored_and_nothing_else(module):
     """By name: settings, the start's weights and what the method answers are today's.
     No run ended early, and each start has dice of its own."""
@@ -67,6 +67,21 @@ def test_one_answer_is_level_with_a_group_with_a_critic_or_without():
     assert words.pop(waits) == "contradicted"
     assert {*words.values()} == {"none that matters"}
     assert all(arm in one_answer.table() for arm in one_answer.ARMS)
+
+
+def test_whether_the_gate_on_whole_answers_helps_is_undecided_at_both_lags():
+    """As chapter 19 tells it, though the gate drops much at the larger lag."""
+    made = {lag: sequence_gate.gain(lag) for lag in sequence_gate.LAGS}
+    assert {word for _, word in made.values()} == {"undecided"}
+    told = {4: [0.05, -0.07, 0.18], 16: [-0.04, -0.30, 0.22]}
+    for lag, (gain, _) in made.items():
+        assert [gain.effect, gain.low, gain.high] == pytest.approx(told[lag], abs=5e-3)
+    found = sequence_gate.outcomes().groupby(["arm", "lag"]).mean(numeric_only=True)
+    gated, free = (found.loc[arm] for arm in sequence_gate.DELTAS)
+    assert gated["dropped"].tolist() == pytest.approx([0.25, 0.76], abs=5e-3)
+    assert free["mean"].tolist() == pytest.approx([0.81, 0.71], abs=5e-3)
+    assert gated["mean"].tolist() == pytest.approx([0.86, 0.67], abs=5e-3)
+    assert (free["dropped"] == 0).all() and "undecided" in sequence_gate.table()
 
 
 def test_turns_came_out_as_declared_but_for_one_outcome():

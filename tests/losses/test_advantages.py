@@ -12,6 +12,7 @@ from torch.testing import assert_close
 from refimpl import UserError
 from refimpl.advantages import (
     Scored,
+    batch_centred,
     batch_std,
     distillation,
     gae,
@@ -243,6 +244,18 @@ def test_reinforce_plus_plus_by_hand():
     assert whitened(both[0], [1.0, 0.0], [0, 1], [1, 1])[0] == pytest.approx([1])
     with pytest.raises(UserError, match="at least 2 responses"):
         whitened(both[1], [1.0, 0.0], [0, 1], [1, 1])
+
+
+def test_batch_centred_by_hand():
+    """R = 1, 0, 0, 0 of four prompts: ¾ and −¼. The mean of the others gives 4/3 of
+    it, and equal rewards exactly 0."""
+    paid, group = tensor([1.0, 0.0, 0.0, 0.0]), torch.arange(4)
+    found = batch_centred(Scored(paid, group))
+    assert found.tolist() == [0.75, -0.25, -0.25, -0.25]
+    others = paid - (paid.sum() - paid) / 3
+    assert_close(found, others * 3 / 4, **EXACT)
+    assert batch_centred(Scored(torch.full((3,), 0.1), group[:3])).tolist() == [0.0] * 3
+    assert batch_centred(Scored(paid[:1], group[:1])).tolist() == [0.0]
 
 
 def test_whitening_over_tokens_pushes_a_group_of_equal_rewards():

@@ -80,6 +80,12 @@ def capped_within(t):
     return t.r.clamp(max=1.1) * ((t.pi - t.mu).abs() <= 0.1)
 
 
+def within_row(t, delta):
+    """The ratio, unless the row's mean binary KL(μ‖π) is above δ."""
+    each = t.mu * (t.mu / t.pi).log() + (1 - t.mu) * ((1 - t.mu) / (1 - t.pi)).log()
+    return t.r * (mean(torch.where(t.mask.bool(), each, 0.0), t.mask) <= delta)
+
+
 def kernel(t):
     k, rate = (torch.where(t.a >= 0, x, y) for x, y in ((2, 3), (3, 2)))
     w = t.z.sum(-1, keepdim=True).exp()
@@ -123,6 +129,7 @@ FORMS = [  # name, settings, whether Â may differ within a response, c
     ("luspo", SEQUENCE, False, lambda t: clip(t.s, t.a, 0.02, 0.03)),
     ("minirl", {}, True, lambda t: clip(t.r, t.a, 0.2, 0.27)),
     ("dro", {"tau": 0.5}, True, lambda t: 1 - 0.5 * t.z / t.a),
+    ("flash_reinforce", {"delta": 0.2}, True, lambda t: within_row(t, 0.2)),
     ("kimi", BAND, True, lambda t: t.r * ((t.z >= -0.3) & (t.z <= 0.4))),
 ]
 

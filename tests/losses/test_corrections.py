@@ -89,8 +89,32 @@ def test_kpop_bounds_a_tokens_binary_kl_both_ways():
             assert_close(found, tensor([wanted], dtype=dtype), rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize(
+    ("rule", "wanted"),
+    [
+        ("token_kl: 0.14", [1, 0]),
+        ("token_kl: 0.13", [0, 0]),
+        ("mean_kl: 0.1374", [1, 1]),
+        ("mean_kl: 0.1373", [0, 0]),
+        ("sequence_kl: 0.2747", [1, 1]),
+        ("sequence_kl: 0.2746", [0, 0]),
+    ],
+)
+def test_kl_bounds_that_of_the_sampler_from_the_policy(rule, wanted):
+    """KL(¼‖½) = ¼ log ½ + ¾ log 3/2 = 0.13081 and KL(½‖¼) = ½ log 2 + ½ log ⅔ =
+    0.14384; their sum is 0.27465. The other way round it would be the same sum."""
+    mu, pi = tensor([[0.25, 0.5]]).log(), tensor([[0.5, 0.25]]).log()
+    name, bound = rule.split(": ")
+    found = factor({name: float(bound)}, pi, mu, torch.ones(1, 2), None)
+    assert found.tolist() == [wanted]
+    one = factor({"mean_kl": 0.14}, pi[:, :1], mu[:, :1], torch.ones(1, 1), None)
+    other = factor({"mean_kl": 0.14}, mu[:, :1], pi[:, :1], torch.ones(1, 1), None)
+    assert (one.item(), other.item()) == (1, 0)
+
+
 DTYPES = torch.float64, torch.int64, torch.bool
 BOUNDS = {"opsm": 0.02, "kpop": 0.02, "token_k3": 0.05, "mean_k3": 0.1}
+BOUNDS |= {"token_kl": 0.05, "mean_kl": 0.1, "sequence_kl": 0.2}
 BOUNDS |= {"sequence_k3": 0.2, "max_k3": 0.2, "max_reject": 1.5}
 pad = lambda x, value: torch.nn.functional.pad(x, (0, 3), value=value)  # noqa: E731
 

@@ -48,6 +48,29 @@ def report_of_kimi(logp, mu, a, band=1.609, tau=1e-3):
     return -(held * a - tau * z**2)
 
 
+def openrlhf_flash(logp, mu, a, mask, delta=3e-3):
+    """OpenRLHF 0.11.2, `PolicyLoss` at one step per batch with level seq, mode mask and
+    gating binary_kl, averaged by seq-mean-token-mean."""
+    old = logp.detach()
+    p, q = (x.exp().clamp(1e-6, 1 - 1e-6) for x in (mu, old))
+    stat = p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()
+    stat = (stat * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)
+    coef = torch.where(stat <= delta, (old - mu).exp(), 0.0)
+    each = coef * -(logp - old).exp() * a
+    return ((each * mask).sum(-1) / mask.sum(-1)).mean()
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_flash_reinforces_gradient_is_openrlhfs(seed):
+    """Its scalar is not: there the ratio, and no logarithm, is averaged."""
+    logp, mu, a, mask = random_batch([5, 9, 2, 7], seed, spread=0.08)
+    mine = ALGORITHMS["flash_reinforce"].policy_loss(logp, mu, a, mask).loss
+    slopes = [grad(x, logp)[0] for x in (mine, openrlhf_flash(logp, mu, a, mask))]
+    assert_close(*slopes, **EXACT)
+    kept = slopes[0].abs().sum(-1) > 0
+    assert 0 < kept.sum() < 4
+
+
 ENGINES = [
     ("ipo", {}, prime_rl, {}),
     ("ipo", {"delta": 0.1, "tau": 1e-3}, prime_rl, {"eps": 0.1, "kl_tau": 1e-3}),

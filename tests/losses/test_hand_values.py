@@ -12,6 +12,7 @@ from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
 
+from refimpl.advantages import Scored
 from refimpl.algorithms import ALGORITHMS, Objective, value_loss
 from refimpl.gate import from_gate
 from refimpl.normalisers import constant, seq_mean_token_mean
@@ -165,6 +166,28 @@ def test_sao_by_hand_and_with_a_stop_gradient(bounds, coefficients):
     assert_close(gradient, -tensor([coefficients]) / 6, **EXACT)
 
 
+def test_flash_reinforce_by_hand():
+    """μ is ½ throughout, π 0.55 and ½, 0.6, ½; R = 1, 1, 0, so Â = ⅓, ⅓, −⅔.
+
+    D = ½ log(½/π) + ½ log(½/(1 − π)) is 0.00503 and 0, whose mean is within 0.003, and
+    0.0204, which is not. So −⅓ [⅓ (1.1 log 0.55 + log ½)/2 − ⅔ log ½].
+    """
+    method = ALGORITHMS["flash_reinforce"]
+    mask, group = mask_of([2, 1, 1]), torch.arange(3)
+    paid = method.advantages(Scored(tensor([1.0, 1.0, 0.0]), group, mask))
+    assert_close(paid, tensor([1 / 3, 1 / 3, -2 / 3]), **EXACT)
+    logp = tensor([[0.55, 0.5], [0.6, 1.0], [0.5, 1.0]]).log().requires_grad_()
+    batch = logp, tensor([[0.5] * 2] * 3).log(), paid, mask
+    loss, gradient = loss_and_slope(method, *batch)
+    assert loss.item() == pytest.approx(-0.0789900467, abs=1e-10)
+    wanted = tensor([[-1.1 / 18, -1 / 18], [0.0, 0.0], [2 / 9, 0.0]])
+    assert_close(gradient, wanted, **EXACT)
+    _, gradient = loss_and_slope(method, *batch, delta=0.021)
+    assert_close(gradient[1], tensor([-1.2 / 9, 0.0]), **EXACT)
+    _, gradient = loss_and_slope(method, *batch, delta=0.0025)
+    assert_close(gradient, tensor([[0.0, 0.0], [0.0, 0.0], [2 / 9, 0.0]]), **EXACT)
+
+
 # One token
 
 TWO = {"epsilon_low": 0.2, "epsilon_high": 0.3}
@@ -276,6 +299,9 @@ OUTER = {"mask_epsilon_low": 0.2, "mask_epsilon_high": 0.2}
         (ALGORITHMS["glm5"], {"epsilon": 0.4}, 2, 3),
         (ALGORITHMS["sao"], {"epsilon_high": 0.4}, 2, 3),
         (ALGORITHMS["kimi"], {"low": 0.4, "high": 0.4}, 2, 3),
+        # KL(1‖r) = log 1/r at the two halves, over six tokens: 0.231
+        (ALGORITHMS["flash_reinforce"], {}, 0, 6),
+        (ALGORITHMS["flash_reinforce"], {"delta": 0.24}, 0, 0),
         (UPPER, {}, 0, 3),
         (REINFORCE, {}, None, None),
     ],

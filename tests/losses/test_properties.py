@@ -72,6 +72,7 @@ def test_where_tokens_stand_and_in_which_part_changes_nothing(algorithm, batch, 
 
 
 MIRRORED = {"reinforce", "cispo", "ipo", "glm5", "sao", "dro", "kimi"}
+MIRRORED |= {"flash_reinforce"}
 """Methods that treat good and bad tokens alike. A clip or a gate has two sides."""
 
 
@@ -116,7 +117,7 @@ def test_half_precision_is_that_of_the_rounded_numbers(algorithm):
         assert_close(narrow, wide, rtol=1e-4, atol=1e-5)
 
 
-OF_THE_SIZE = {"maxrl", "reinforce_plus_plus", "batch_std"}
+OF_THE_SIZE = {"maxrl", "reinforce_plus_plus", "batch_centred", "batch_std"}
 """Estimators that compare rewards across prompts, or with 0."""
 
 

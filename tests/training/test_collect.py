@@ -162,12 +162,13 @@ def test_groups_that_differ_are_drawn_until_enough(rounds, wanted, most, taken, 
 
 GROUPWISE = {**CRITIC_FREE}
 del GROUPWISE["reinforce_plus_plus"], GROUPWISE["reinforce_plus_plus_baseline"]
+del GROUPWISE["batch_centred"]
 
 
 @pytest.mark.parametrize("name", GROUPWISE)
 def test_a_group_is_alive_where_its_advantages_differ_from_0(name):
     """So dynamic sampling and `frac_reward_zero_std` look at what the method compares.
-    The other two estimators whiten, which moves every group."""
+    The other three look across prompts, which moves every group."""
     half, estimate = torch.tensor([0.0, 0.5, 1.0]), GROUPWISE[name]
     parts = half[torch.randint(3, (60, 2), generator=torch.manual_seed(0))]
     parts[:2] = torch.tensor([[1.0, 0.0], [0.5, 1.0]])  # the sum is 1 in both
@@ -243,8 +244,9 @@ def test_every_refill_has_seeds_of_its_own(monkeypatch):
     assert texts[-1] == texts[0]  # as without dynamic sampling
 
 
-def test_one_response_a_prompt_is_compared_with_all_others():
-    alone = {"group_size": 1, "advantage": "reinforce_plus_plus"}
+@pytest.mark.parametrize("name", ["reinforce_plus_plus", "batch_centred"])
+def test_one_response_a_prompt_is_compared_with_all_others(name):
+    alone = {"group_size": 1, "advantage": name}
     _, _, metrics = rolled_out(reward=fixed_noise, **alone)
     assert metrics["frac_reward_zero_std"] == 0 < metrics["reward_std"]
 

@@ -10,7 +10,7 @@ from refimpl import ALGORITHMS, UserError, collect, sampling, updates
 from refimpl.corrections import factor
 from refimpl.logprobs import log_probs
 from refimpl.models import weights
-from refimpl.samplers import Delayed, Rounded
+from refimpl.samplers import Delayed, InFlight, Rounded
 from refimpl.sampling import Sampler
 from tests.worlds import (
     ROUNDING,
@@ -60,6 +60,47 @@ def test_the_sampler_has_the_weights_of_so_many_rollouts_ago(delay):
         assert gap > 0.01 if step else gap < 2 * ROUNDING
         assert (metrics["sampling/kl"] > 1e-4) == (step > 0)
     assert len(run.sampler.past) == delay + 1
+
+
+@torch.no_grad()
+def written_by(writers, rollout, i, tokens=3):
+    """Log-probs of row i where a writer follows the other, with one cache for all."""
+    model, start = random_model(), int(rollout.prompt_length[i])
+    given = rollout.ids[i, start : start + int(rollout.mask[i].sum())]
+    load = torch.nn.utils.vector_to_parameters
+    load(writers[0], model.parameters())
+    reader = sampling.Decoder(model, [rollout.ids[i, :start].tolist()], len(given))
+    found, logits = [], reader.prompts(1)
+    for t, token in enumerate(given):
+        found.append(logits.log_softmax(-1)[0, token])
+        load(writers[min((t + 1) // tokens, len(writers) - 1)], model.parameters())
+        if t + 1 < len(given):
+            logits = reader.next(token[None, None])
+    return torch.stack(found)
+
+
+def test_weights_in_flight_change_in_the_middle_of_a_response():
+    """Each token's log-prob is its own writer's; the cache remembers those before."""
+    run = prepared(sampler=InFlight(rollouts=2, tokens=3), **LATE)
+    seen = rollouts(run, 4)
+    writers, rollout = [w for w, *_ in seen[1:]], seen[3][1].rollout
+    for i in range(len(rollout)):
+        right = written_by(writers, rollout, i)
+        assert_close(rollout.logp[i, : len(right)], right, **NEAR)
+    assert_close(seen[3][1].old_logp, scored(writers[2], rollout), **NEAR)
+    late = (rollout.logp - scored(writers[0], rollout)).abs()
+    assert late[:, :3].max() < 2 * ROUNDING < 0.01 < late[:, 3:6].max()
+
+
+def test_weights_in_flight_that_come_after_the_end_are_late_weights():
+    given = {"rollouts": 1, "tokens": 999}
+    one, other = (
+        rollouts(prepared(sampler=sampler, **LATE), 3)[2][1].rollout
+        for sampler in (InFlight(**given), Delayed(1))
+    )
+    assert torch.equal(one.ids, other.ids) and torch.equal(one.logp, other.logp)
+    with pytest.raises(UserError, match="sample in float32"):
+        InFlight(**given)(Sampler(random_model(), "bfloat16"))
 
 
 def test_a_late_sampler_shares_what_is_frozen_and_nothing_else():

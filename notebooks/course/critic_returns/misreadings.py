@@ -25,6 +25,16 @@ def by_length(length, alpha):
     return 1 - 1 / (alpha * length).clamp(min=1)
 
 
+def whole_answers_dropped(logp, old_logp, advantages, mask):
+    """FlashREINFORCE's loss, with δ = 0.003."""
+    mu, pi, lengths = old_logp.exp(), logp.detach().exp(), mask.sum(-1, keepdim=True)
+    kl = mu * (mu / pi).log() + (1 - mu) * ((1 - mu) / (1 - pi)).log()
+    far = (kl * mask).sum(-1, keepdim=True) / lengths > 0.003
+    r = (logp - old_logp).exp().detach() * ~far
+    each = r * advantages[:, None] * logp * mask / lengths
+    return -each.sum() / len(mask)
+
+
 MISREADINGS = (
     Misreading(
         "critic_targets_share_lambda",
@@ -41,5 +51,29 @@ MISREADINGS = (
         "tokens 0.95 leaves almost nothing of it.",
         {"1 - 1 / (alpha * length).clamp(min=1)": "torch.full_like(length, 0.95)"},
         by_length,
+    ),
+    Misreading(
+        "flash_ratio_in_the_gradient",
+        "FlashREINFORCE's loss is ratio times advantage times log π.",
+        "The ratio is detached. Otherwise the gradient has the factor 1 + log π, and "
+        "its sign is wrong for tokens less likely than 1/e.",
+        {"(logp - old_logp).exp().detach()": "(logp - old_logp).exp()"},
+        whole_answers_dropped,
+    ),
+    Misreading(
+        "flash_rows_leave_the_denominator",
+        "The mean is taken over the answers that were kept.",
+        "A dropped answer still counts in B. Otherwise a step grows as more answers "
+        "are dropped.",
+        {"len(mask)": "(~far).sum()"},
+        whole_answers_dropped,
+    ),
+    Misreading(
+        "flash_drops_tokens",
+        "FlashREINFORCE drops the tokens that are too far from the sampler.",
+        "It drops an answer by the mean over its tokens, and keeps single far tokens "
+        "of an answer that is close on the whole.",
+        {"(kl * mask).sum(-1, keepdim=True) / lengths > 0.003": "kl > 0.003"},
+        whole_answers_dropped,
     ),
 )

@@ -115,6 +115,7 @@ VARIED: dict[str, tuple[dict[str, float], ...]] = {
     "minirl": ({"epsilon_low": 0.1, "epsilon_high": 0.1},),
     "dro": ({"tau": 1.0},),
     "kimi": ({"low": 0.2, "high": 0.3, "tau": 0.1},),
+    "flash_reinforce": ({"delta": 0.03},),
 }
 """Hyperparameters to test in addition to the papers'."""
 SUMMED = "seq_mean_token_sum"
