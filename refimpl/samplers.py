@@ -103,7 +103,7 @@ class InFlightSampler(DelayedSampler):
     def __init__(self, policy: Sampler, rollouts: int, tokens: int):
         super().__init__(policy, rollouts)
         self.tokens = tokens
-        if self.dtype != "float32" or decoder(self.model) is not Decoder:
+        if self.dtype == "bfloat16" or decoder(self.model) is not Decoder:
             raise UserError(
                 "InFlight cannot change weights that the sampler has copied: sample in "
                 "float32, without refimpl.pretrained.fast"
