@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 import course
+from course.kit.solved import remember
 
 
 @dataclass
@@ -417,8 +418,11 @@ def _gathered(name: str) -> dict[str, Exercise]:
 
 
 def check(key: str, attempt: Any) -> None:
-    """Print what is right or wrong about `attempt`, the answer to an exercise."""
-    print(verdict(key, attempt))
+    """Print what is right or wrong about `attempt`; a right answer is remembered."""
+    says = verdict(key, attempt)
+    if says.startswith(RIGHT):
+        remember(key)
+    print(says)
 
 
 def verdict(key: str, attempt: Any) -> str:
@@ -458,6 +462,7 @@ def typed(key: str, attempt: Callable) -> Callable:
         mark, says = WRONG, "The numbers are right, but return a tensor."
     name = key.partition(".")[2]
     if mark == RIGHT:
+        remember(key)
         print(f"✓ {name}  Right. The cells below run your function.")
         return attempt
     if mark == EMPTY:
