@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 import course
-from course.kit.solved import remember
+from course.kit.solved import chapter, remember
 
 
 @dataclass
@@ -414,7 +414,8 @@ def _gathered(name: str) -> dict[str, Exercise]:
     for folder in (one for one in folders if one not in ("kit", "tour")):
         part = importlib.import_module(f"course.{folder}.exercises")
         known.update({one.key: one for one in getattr(part, name, ())})
-    return dict(sorted(known.items()))
+    order = sorted(known, key=lambda key: (chapter(key), len(key), key))
+    return {key: known[key] for key in order}  # 3.10 is behind 3.9
 
 
 def check(key: str, attempt: Any) -> None:
@@ -432,8 +433,8 @@ def verdict(key: str, attempt: Any) -> str:
         return judged(known[key], attempt)
     if not isinstance(key, str):
         return f'✗ Write the number of the exercise in quotation marks: "{key}".'
-    chapter = key.partition(".")[0]
-    here = [one for one in known if one.startswith(f"{chapter}.")] or ["0.1", "1.1"]
+    number = key.partition(".")[0]
+    here = [one for one in known if one.startswith(f"{number}.")] or ["0.1", "1.1"]
     return (
         f"✗ {key} has no check. Projects have a rubric instead; the exercises here are "
         f"{', '.join(here)}."
