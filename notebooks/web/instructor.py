@@ -18,6 +18,7 @@ KINDS = (
     "predict, then run",
     "read this plot",
     "find the bug in this run",
+    "from memory",
     OPEN,
 )
 

@@ -103,6 +103,7 @@ def is_progress_bar(output) -> bool:
 
 def main(words: list[str]) -> None:
     os.environ.setdefault("REFIMPL_FIGURES", str(NOTEBOOKS.parent / "figures"))
+    os.environ.pop("JPY_SESSION_NAME", None)  # nobody's progress is read or kept
     chapters = [word for word in words if word != "--explorers"]
     make = explorers if "--explorers" in words else execute
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):

@@ -311,4 +311,43 @@ EXERCISES = (
             "reward is too low before any update.": "11c",
         },
     ),
+    Exercise(
+        "3.8",
+        solution=1.3,
+        why="A good token is stopped above 1 + ε. Below 1 − ε it has moved the wrong "
+        "way, and the min lets the correction through.",
+        choices=(0.7, 1.1, 1.3),
+        mistakes={
+            "There a good token has moved the wrong way, and the min lets the "
+            "correction through.": 0.7,
+            "That is within 1 ± 0.2, where the clip changes nothing.": 1.1,
+        },
+    ),
+    Exercise(
+        "3.9",
+        solution="the reward",
+        why="With λ = 1 the later predictions cancel, and what remains is the return "
+        "minus V.",
+        choices=("the critic", "the reward", "both alike"),
+        mistakes={
+            "That is λ = 0, which uses only the critic's next prediction. With λ = 1 "
+            "the later predictions cancel.": "the critic",
+            "With λ = 1 all later predictions of the critic cancel. What remains is "
+            "the return minus V.": "both alike",
+        },
+    ),
+    Exercise(
+        "3.10",
+        solution=2.6,
+        why="The weight of a response is the product of its tokens' ratios, 1.1¹⁰ = "
+        "2.59.",
+        decimals=1,
+        mistakes={
+            "That is the ratio of one token, and the mean of all ten. A response's "
+            "probability is a product.": 1.1,
+            "You add the ratios up. A response's probability is a product, and so is "
+            "its weight.": 11.0,
+            "1 + 10 · 0.1 is only the beginning of 1.1¹⁰.": 2.0,
+        },
+    ),
 )

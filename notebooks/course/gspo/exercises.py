@@ -310,4 +310,42 @@ EXERCISES = (
             "line count?": "7a",
         },
     ),
+    Exercise(
+        "5.7",
+        solution="nowhere",
+        why="Each reward equals the group's mean, so every advantage is 0: the group "
+        "is dead.",
+        choices=("up", "down", "nowhere"),
+        mistakes={
+            "Rewards count only in comparison with the group's mean, and here each "
+            "equals it.": "up",
+            "Nothing is punished either: each reward equals the group's mean, so every "
+            "advantage is 0.": "down",
+        },
+    ),
+    Exercise(
+        "5.8",
+        solution="passes",
+        why="It has moved the wrong way, and the min lets the correction through. A "
+        "bad token is stopped only below 1 − ε.",
+        choices=("stopped", "halved", "passes"),
+        mistakes={
+            "A clip without the min would stop it. But this token has become likelier "
+            "although it is bad, and the min lets the correction through.": "stopped",
+            "PPO's gate is a switch, open or closed. Here the token has to come back, "
+            "so which is it?": "halved",
+        },
+    ),
+    Exercise(
+        "5.9",
+        solution="nowhere",
+        why="At the first update the policy still is π_old, so every ratio is 1.",
+        choices=("nowhere", "at rare tokens", "in long answers"),
+        mistakes={
+            "A rare token's ratio can grow fastest, but not before the first update: "
+            "every ratio is still 1.": "at rare tokens",
+            "The length does not matter: before the first update every ratio is still "
+            "1.": "in long answers",
+        },
+    ),
 )

@@ -4,13 +4,16 @@ In a notebook `rl` is the library and `kit` the course around it: `kit.typed` an
 `kit.check` judge what a reader writes, `kit.answers` are three small answers,
 `kit.show` and `kit.compare` print their tokens, `kit.as_table` shows a table,
 `kit.watched` counts runs under a bar, and `kit.of_runs` summarises their results.
+`kit.progress` shows what was solved; the import says where the reader stopped.
 """
 
 from course.kit import claims, exercise_runs, habits, plots, stale
 from course.kit.by_hand import answers, compare, show
 from course.kit.exercise import check, typed
 from course.kit.misreading import misreading
+from course.kit.progress import progress
 from course.kit.runs import of_runs, watched
+from course.kit.solved import say_where
 from course.kit.tables import as_table
 
 __all__ = [
@@ -24,8 +27,11 @@ __all__ = [
     "misreading",
     "of_runs",
     "plots",
+    "progress",
     "show",
     "stale",
     "typed",
     "watched",
 ]
+
+say_where()

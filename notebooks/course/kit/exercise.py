@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 import course
+from course.kit.solved import chapter, remember
 
 
 @dataclass
@@ -413,12 +414,16 @@ def _gathered(name: str) -> dict[str, Exercise]:
     for folder in (one for one in folders if one not in ("kit", "tour")):
         part = importlib.import_module(f"course.{folder}.exercises")
         known.update({one.key: one for one in getattr(part, name, ())})
-    return dict(sorted(known.items()))
+    order = sorted(known, key=lambda key: (chapter(key), len(key), key))
+    return {key: known[key] for key in order}  # 3.10 is behind 3.9
 
 
 def check(key: str, attempt: Any) -> None:
-    """Print what is right or wrong about `attempt`, the answer to an exercise."""
-    print(verdict(key, attempt))
+    """Print what is right or wrong about `attempt`; a right answer is remembered."""
+    says = verdict(key, attempt)
+    if says.startswith(RIGHT):
+        remember(key)
+    print(says)
 
 
 def verdict(key: str, attempt: Any) -> str:
@@ -428,8 +433,8 @@ def verdict(key: str, attempt: Any) -> str:
         return judged(known[key], attempt)
     if not isinstance(key, str):
         return f'✗ Write the number of the exercise in quotation marks: "{key}".'
-    chapter = key.partition(".")[0]
-    here = [one for one in known if one.startswith(f"{chapter}.")] or ["0.1", "1.1"]
+    number = key.partition(".")[0]
+    here = [one for one in known if one.startswith(f"{number}.")] or ["0.1", "1.1"]
     return (
         f"✗ {key} has no check. Projects have a rubric instead; the exercises here are "
         f"{', '.join(here)}."
@@ -458,6 +463,7 @@ def typed(key: str, attempt: Callable) -> Callable:
         mark, says = WRONG, "The numbers are right, but return a tensor."
     name = key.partition(".")[2]
     if mark == RIGHT:
+        remember(key)
         print(f"✓ {name}  Right. The cells below run your function.")
         return attempt
     if mark == EMPTY:

@@ -404,4 +404,43 @@ EXERCISES = (
             "minimised. In tables, policy and critic share no parameters.": "10b",
         },
     ),
+    Exercise(
+        "2.6",
+        solution="SFT first",
+        why="RL makes more likely what the policy already samples. What it never "
+        "samples, it has to be shown first.",
+        choices=("more RL", "smaller steps", "SFT first"),
+        mistakes={
+            "All rewards are equal, so every advantage is 0. RL makes more likely what "
+            "the policy already samples, and here none of that is right.": "more RL",
+            "The gradient is 0, and a smaller step along it is no step either. What "
+            "can show the policy a right answer?": "smaller steps",
+        },
+    ),
+    Exercise(
+        "2.7",
+        solution="the likeliest",
+        why="The others' logits move in proportion to their probabilities, so the "
+        "likeliest of them gains most.",
+        choices=("the likeliest", "the rarest", "all alike"),
+        mistakes={
+            "The other way round: a rare token's logit hardly moves. The others share "
+            "the push in proportion to their probabilities.": "the rarest",
+            "They share the push in proportion to their probabilities, not in equal "
+            "parts.": "all alike",
+        },
+    ),
+    Exercise(
+        "2.8",
+        solution="the noise",
+        why="The score function has mean 0, so whatever multiplies it and does not "
+        "depend on the sample leaves the mean alone.",
+        choices=("the mean", "the noise", "both"),
+        mistakes={
+            "The mean stays: the baseline multiplies the score, whose mean is 0. What "
+            "is left?": "the mean",
+            "The noise, yes. But the mean stays, because the baseline multiplies the "
+            "score, whose mean is 0.": "both",
+        },
+    ),
 )
