@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from course.kit import explorer, stakes
+from course.kit import explorer
 from course.kit.plots.words import title
 from course.sapo import explorer as sapo_explorer
 from refimpl import History, UserError
@@ -71,23 +71,6 @@ def test_a_preset_sets_several_controls_and_draws_once():
     assert len(drawn) == 2, "the controls are still listened to"
 
 
-@pytest.mark.parametrize(
-    ("make", "given"),
-    [
-        (explorer.log_slider, (math.nan, 0.5, 2.0)),
-        (explorer.log_slider, (1.0, 0.0, 2.0)),
-        (explorer.slider, (5.0, 0.0, 2.0, 0.5)),
-        (explorer.slider, (1.0, 0.0, 2.0, 0)),
-        (explorer.slider, (0.05, 0.0, 1.0, 0.02)),  # not 0 plus steps of 0.02
-        (explorer.stops, ([1.0, 2.0], 3.0)),
-        (explorer.choice, (["x", "y"], "z")),
-    ],
-)
-def test_a_slider_of_no_range_is_refused(make, given):
-    with pytest.raises(UserError, match="β: "):
-        make("β", *given)
-
-
 def test_a_move_is_called_when_a_control_that_it_names_has_changed():
     figure, axis = plt.subplots(figsize=(2, 2))
     called = []
@@ -117,30 +100,6 @@ def test_a_control_that_no_move_names_is_refused_and_so_is_a_move_without_contro
         explorer.Explorer(figure, [lambda a: [axis.title]], a | more)
     with pytest.raises(UserError, match="this explorer has no setting 'alpha'"):
         explorer.Explorer(figure, [lambda alpha: [axis.title]], a)
-
-
-def test_the_strip_follows_and_a_prediction_is_answered_by_the_first_drag():
-    right = stakes.Prediction("Which way?", ("up", "down"), "up", "The slope is 1.")
-    play = seesaw(stakes=lambda a, b: f"a is {a:g}", prediction=right)
-    panel = play.panel
-    assert panel.strip.value == "a is 1" and panel.said.value == ""
-    panel.chosen.value = "down"
-    assert panel.said.value == stakes.NOW_DRAG, "not before the drag"
-    play.controls["a"].value = 2.0
-    assert panel.strip.value == "a is 2"
-    assert panel.said.value == "No: up. The slope is 1."
-    assert panel.chosen.disabled and panel.chosen in play.children[1].children
-    guessed = seesaw(prediction=right, presets={"steep": {"a": 2.0}})
-    guessed.panel.chosen.value = "up"
-    guessed.buttons["steep"].click()
-    assert guessed.panel.said.value.startswith("As you predicted: up.")
-    idle = seesaw(prediction=right)
-    idle.controls["b"].value += 1
-    assert idle.panel.said.value == "", "the question stays open"
-    idle.panel.chosen.value = "up"
-    assert idle.panel.said.value == "As you predicted: up. The slope is 1."
-    with pytest.raises(ValueError, match=r"the answer must be one of .* got 'left'"):
-        stakes.Prediction("Which way?", ("up", "down"), "left", "")
 
 
 @pytest.fixture

@@ -70,18 +70,3 @@ def test_a_breaking_rate_is_averaged_over_octaves():
 @pytest.fixture(scope="module")
 def play(table):
     return pictures.audit_explorer(table)
-
-
-def said(play) -> str:
-    """The claim and its verdict, on one line."""
-    return play.figure.get_suptitle().replace("\n", " ")
-
-
-def test_an_outcome_that_nobody_declared_gets_no_verdict(play):
-    play.set(number=5, outcome="reward", threshold=2.0)
-    axis = play.figure.axes[0]
-    assert said(play).endswith("an outcome that was not declared")
-    far = float(axis.texts[4].get_text()) / axis.texts[4].get_position()[0]
-    assert far * axis.lines[3].get_xdata()[0] == pytest.approx(-2.0)
-    play.set(outcome="as declared", threshold=5.0)
-    assert said(play).endswith("none that matters")  # of that size

@@ -1,16 +1,11 @@
 """The site's made pages say what the code says, and leave no cell empty."""
 
 import base64
-import html
-import io
 import json
 import re
-import sys
-from dataclasses import replace
 
 import nbformat
 import pytest
-from fontTools.ttLib import TTFont
 
 from course.kit import claims, methods
 from course.kit.exercise import exercises
@@ -21,14 +16,12 @@ from refimpl.tasks.arithmetic import habit
 from web import (
     bibliography,
     build,
-    cheat_sheet,
     instructor,
     ledger,
     two_rewards,
 )
 from web.exercises import Part, gathered
 from web.markdown import markdown
-from web.mathematics import DRAWN, font, mathml
 from web.page import NOTEBOOKS, Page, prose, text_of
 
 
@@ -56,39 +49,6 @@ def test_no_cell_is_empty_and_every_page_has_a_title(made):
     for name, page in made.items():
         empty = re.findall(EMPTY, page.body)
         assert not empty and page.body.count("<h1 ") == 1, (name, empty)
-
-
-def test_of_a_new_method_what_nobody_wrote_is_left_out(monkeypatch):
-    new = replace(ALGORITHMS["gspo"], name="new", normaliser=lambda mask: mask)
-    monkeypatch.setitem(ALGORITHMS, "new", new)
-    monkeypatch.setitem(sys.modules, "refimpl.algorithms.new", cheat_sheet)
-    rows = {name: cell for name, cell in cheat_sheet.cells(new).items() if cell}
-    assert [*rows] == ["new", "advantage", "normaliser", "defaults", "see"]
-    assert "chapter" not in rows["see"]
-    _, sheet = cheat_sheet.page("").body.split('id="new"')
-    assert "<pre" in sheet and not re.search(EMPTY, sheet)
-
-
-FORMULAS = r"""\sqrt{x} \sqrt[3]{x} \hat{x} \bar{x} \tilde{x} \vec{x} \dot{x} \ddot{x}
-\overline{xy} \underline{x} \overbrace{x}^{n} \underbrace{x}_{n} \widehat{xy}
-\xrightarrow{a} \left\{x\right\} \left\lfloor\frac{x}{2}\right\rfloor
-\left\lceil\frac{x}{2}\right\rceil \left\langle\frac{x}{2}\right\rangle
-\left|\frac{x}{2}\right| \lVert\frac{x}{2}\rVert \begin{cases}a&b\\c&d\end{cases}
-\begin{pmatrix}a\\b\end{pmatrix} \binom{n}{k} \mathbb{E} \mathcal{L} x' hH \nabla
-\operatorname{KL} \theta\varepsilon\epsilon\phi\varphi\lambda\Lambda \partial \ldots
-\sum_{i}^{n} \prod \int \propto \sim \approx \leq \geq \neq \in \notin \to \cdots
-\odot \oplus \lesssim \triangleq \infty \pm \cdot \times \div""".split()
-
-
-def test_the_font_has_every_sign_of_a_formula():
-    """Also in italics; and what makes a root as high as what is under it."""
-    formulas = "".join(map(mathml, FORMULAS))
-    letters = TTFont(io.BytesIO(font(formulas)))
-    needed = DRAWN | set(html.unescape(re.sub("<[^>]*>", "", formulas)))
-    known = letters.getBestCmap()
-    assert {c for c in needed if ord(c) not in known} <= {chr(0x1D455)}  # ℎ is h
-    made = letters["MATH"].table.MathVariants.VertGlyphCoverage.glyphs
-    assert known[ord("√")] in made
 
 
 def test_the_ledger_has_the_stored_verdicts_and_every_run_with_its_curve(made):

@@ -2,8 +2,6 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from functools import wraps
 from pathlib import Path
 
@@ -28,14 +26,6 @@ def test_the_stored_evidence_is_found_from_any_folder(tmp_path, monkeypatch, cap
     assert run("evidence check") == 1
     found = Path(capsys.readouterr().out.strip())
     assert found == ROOT / "figures" / "data" / "evidence"
-
-
-def test_it_runs_in_the_folder_of_the_notebooks():
-    words = [sys.executable, "-m", "experiments", "evidence", "--help"]
-    done = subprocess.run(
-        words, cwd=ROOT / "notebooks", capture_output=True, text=True, encoding="utf-8"
-    )
-    assert done.returncode == 0 and "plan,run,ledger,check,repeat" in done.stdout
 
 
 def test_every_command_that_is_written_down_is_understood(monkeypatch):
@@ -82,18 +72,3 @@ def test_a_mistake_is_one_sentence_before_any_work(line, tmp_path, monkeypatch, 
     assert LINES[line] in " ".join(printed.err.replace("│", " ").split())
     assert not printed.out and "Traceback" not in printed.err
     assert {path.name for path in tmp_path.rglob("*")} == {"file", "empty"}
-
-
-@pytest.mark.parametrize(
-    ("package", "above"),
-    [
-        ("refimpl", ("experiments", "course", "web")),
-        ("notebooks/experiments", ("course", "web")),
-    ],
-)
-def test_nothing_imports_what_is_built_on_it(package, above):
-    lines = r"^\s*(?:from|import) (?:" + "|".join(above) + r")\b.*"
-    files = list((ROOT / package).rglob("*.py"))
-    assert len(files) > 20
-    texts = [path.read_text(encoding="utf-8") for path in files]
-    assert [re.findall(lines, text, re.M) for text in texts] == [[]] * len(texts)

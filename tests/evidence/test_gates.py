@@ -1,32 +1,15 @@
 """One side or two on a pretrained model: what is declared, and when it stops."""
 
 import time
-from collections import Counter
 
 import pandas as pd
 import pytest
 
 from experiments.gpu import gates
-from experiments.gpu.gates import METHODS, PAIRS, RATES, SEEDS, WORLDS, Gates
+from experiments.gpu.gates import PAIRS, RATES, WORLDS, Gates
 from refimpl.history import History
 
 JOBS = [*Gates().jobs()]
-
-
-def test_the_pairs_at_many_updates_come_first_and_each_run_once():
-    cells = {tuple(job.items()) for job in JOBS}
-    each = len(METHODS) * len(WORLDS) * SEEDS * len(RATES[16])
-    assert len(cells) == len(JOBS) == 2 * each
-    pairs = {arm for pair in PAIRS.values() for arm in pair}
-    first = JOBS[: len(pairs) * len(WORLDS) * SEEDS * len(RATES[16])]
-    assert {(job["arm"], job["updates"]) for job in first} == {(a, 16) for a in pairs}
-    early = JOBS[: len(pairs) * len(RATES[16])]  # a seed is complete before the next
-    assert Counter(job["rate"] for job in early) == dict.fromkeys(RATES[16], len(pairs))
-    assert {job["seed"] for job in early} == {0}
-    for job in JOBS:
-        config = Gates().config(job)
-        assert config.updates_per_rollout == job["updates"]
-        assert config.learning_rate == job["rate"]
 
 
 def test_no_run_begins_when_the_time_is_over(tmp_path, monkeypatch):

@@ -11,10 +11,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from refimpl import UserError
 from refimpl.__main__ import main
 from refimpl.algorithms import ALGORITHMS, CISPO, GRPO
-from refimpl.interop.conformance import adapters, cases, loader, readings, table
+from refimpl.interop.conformance import cases, loader, readings, table
 from refimpl.interop.conformance.cases import answer
 
 EVERY = list(cases.cases())
@@ -143,24 +142,6 @@ def test_the_command_fails_where_a_loss_does(
         assert re.fullmatch(f"{name} +{pattern}", line)
 
 
-def test_an_adapter_cannot_change_a_case(tmp_path):
-    """With a helper beside it, as any file that is imported may have."""
-    (tmp_path / "helper_of_mine.py").write_text("SIGN = -1\n")
-    source = """
-from helper_of_mine import SIGN
-def grpo(inputs, settings):
-    inputs["mask"].zero_()
-    settings["hyperparameters"].clear()
-    return SIGN * inputs["logp"].sum()
-"""
-    answers = asked(tmp_path, source, "grpo", part="the paper's")
-    assert {a.outcome for a in answers} == {"differs"}
-    assert one("grpo").inputs["mask"].any()
-    assert one("grpo").settings["hyperparameters"]
-    text = table.shown(answers, "mine")
-    assert "no known reading: the paper's, typical; the paper's, another draw" in text
-
-
 @pytest.mark.parametrize("title", readings.READINGS)
 def test_every_reading_is_told_from_the_paper_by_some_case(title):
     """And is recognised: the answer that it gives is called by its name."""
@@ -173,29 +154,6 @@ def test_every_reading_is_told_from_the_paper_by_some_case(title):
         if not right and readings.matches(case, loss, gradient, 1e-6) == title:
             return
     pytest.fail("no case is told from the paper's")
-
-
-@pytest.mark.parametrize(
-    ("name", "source"),
-    [
-        ("none.py", None),
-        ("mine.py", "def gprpo(inputs, settings): ..."),
-        ("mine.py", "def grpo("),
-        ("mine.py", "import os; os._exit(3)"),
-    ],
-)
-def test_a_file_without_losses_is_refused(name, source, tmp_path):
-    path = tmp_path / name
-    if source is not None:
-        path.write_text(source)
-    with pytest.raises(UserError, match="'grpo'" if "gprpo" in str(source) else name):
-        table.adapters(path)
-
-
-def test_the_adapters_to_fill_in_answer_nothing(capsys):
-    assert main(["conformance", "--against", adapters.__file__]) == 0
-    shown = capsys.readouterr().out
-    assert "mine 0.1" in shown and "agrees" not in shown
 
 
 SUITE = (

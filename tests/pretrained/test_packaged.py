@@ -165,13 +165,6 @@ def test_load_takes_a_fetched_model_by_its_name(pip, tmp_path, monkeypatch):
     assert {load(toy)[0].name_or_path for toy in ("toy", Path("toy"))} == {"toy"}
 
 
-def test_a_name_that_nobody_knows_is_answered_with_one_that_is_there(pip, capsys):
-    with pytest.raises(UserError, match=r"did you mean 'smollm2'\?"):
-        load("SmolLM-2")
-    assert main(["fetch", "smolm"]) == 2
-    assert "no model 'smolm' to fetch; one of: smollm2" in capsys.readouterr().err
-
-
 # The conversion
 
 

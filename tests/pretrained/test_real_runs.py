@@ -15,26 +15,6 @@ def spec(setting: str, arm: str) -> dict:
     return real.RUNS.spec({"setting": setting, "arm": arm, "seed": 0})
 
 
-def test_arms_differ_in_what_they_say_and_in_nothing_else():
-    base = spec("gentle", "GRPO")
-    differing = {
-        "SAPO 8.8": {"arm", "hyperparameters", "behaviour"},
-        "random reward": {"arm", "reward"},
-        "LoRA": {"arm", "lora", "learning_rate"},
-        "no template": {"arm", "system"},
-        "ten times the rate": {"arm", "learning_rate"},
-    }
-    for arm, names in differing.items():
-        other = spec("gentle", arm)
-        assert {name for name in base if base[name] != other[name]} == names
-    stale = spec("stale", "GRPO")
-    changed = {name for name in base if base[name] != stale[name]}
-    updates = {"minibatches", "epochs"}
-    assert changed == {"setting", "rollouts", "eval_every", *updates}
-    assert real.SETTINGS["gentle"].updates_per_rollout == 2
-    assert real.SETTINGS["stale"].updates_per_rollout == 16
-
-
 def test_what_the_controls_pay():
     texts = ["4 + 6 = 10", "10.", "It is 11", "no number", ""]
     assert real.format_reward(None, texts) == [1, 1, 1, 0, 0]

@@ -133,11 +133,6 @@ def test_what_can_share(family, changed, head, possible):
         assert sharing.agrees(policy)
 
 
-def test_a_vocabulary_of_eight_is_tried_on_tokens_that_it_has():
-    kind, settings = families.SUPPORTED["Llama"]
-    assert sharing.agrees(families.build(kind, settings | {"vocab_size": 8}))
-
-
 def test_a_mask_that_a_model_ignores_is_found_out(monkeypatch):
     everywhere = lambda owner: torch.ones(*owner.shape, owner.shape[1]) > 0  # noqa: E731
     monkeypatch.setattr(sharing, "attends", everywhere)

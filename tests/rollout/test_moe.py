@@ -101,21 +101,6 @@ def test_what_is_recorded_is_what_each_row_alone_visits(make):
     assert rollout.experts.dtype == torch.int16 and not rollout.experts.is_inference()
 
 
-@pytest.mark.parametrize(
-    ("prompts", "settings"),
-    [
-        (["3+9="], {}),
-        (["9+8+7+6+5=", "1=", "1="], {"group_size": 1}),  # the longest first
-        (["1=", "9+8+7+6+5="], {"max_new_tokens": 1}),  # only the prompts are read
-        (["1=", "9+8+7+6+5="], {"max_new_tokens": 2, "group_size": 8}),
-        (PROMPTS, {"group_size": 6, "max_new_tokens": 40, "top_k": 4}),
-    ],
-)
-def test_prompts_and_lengths_of_any_kind_are_recorded(prompts, settings):
-    model = exact(random_moe())
-    assert is_record(model, recorded(model, prompts, **settings))
-
-
 def test_the_recorded_probability_is_the_routers():
     """Against softmax(W x), x as it reaches the second router."""
     model, inputs = random_moe(), []

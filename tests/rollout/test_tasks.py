@@ -127,17 +127,6 @@ def oracle(response: str, answer: int | str) -> bool:
     return re.fullmatch(rf"[^#]*#{answer}", response) is not None
 
 
-ACCEPTED = [
-    ("#12", 12),
-    ("3+9=12;#12", 12),
-    ("9+9=1;#12", 12),  # the steps are not checked
-    ("?8+2=10;#12", 12),
-    ("two\nlines #12", 12),
-    ("١٢ 👍#12", 12),
-    ("#0", 0),
-    ("#999999", 999_999),
-    ("a" * 10**6 + "#12", 12),
-]
 REJECTED = [
     *"12 12# # #13 #1 #123 #112".split(),
     # More than one '#': listing answers must pay nothing.
@@ -151,12 +140,6 @@ REJECTED = [
     *("#" * 10**6, "#1" * 500_000, "#12" + " " * 10**6),
     *(None, 12, True, b"#12", ["#12"]),
 ]
-
-
-@pytest.mark.parametrize(("response", "answer"), ACCEPTED)
-def test_accepted(response, answer):
-    assert verify(response, answer) is True
-    assert verify(response, answer + 1) is False
 
 
 def test_rejected():
