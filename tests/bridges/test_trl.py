@@ -272,32 +272,6 @@ def test_advantages_are_those_that_were_asked_for(tmp_path):
     assert_close(batch["advantages"][:, 2] * 2, batch["advantages"][:, 4])
 
 
-def test_a_response_without_a_score_counts_in_no_baseline(tmp_path):
-    """As in TRL: it has Â = 0, and the others are compared among themselves."""
-
-    def sometimes(completions, **_):
-        return [None if n % 4 == 1 else float(n % 3) for n in range(len(completions))]
-
-    given = {"settings": {"scale_rewards": "none"}, "reward_funcs": sometimes}
-    theirs = generation(trainer_of(tmp_path, **given))["advantages"]
-    trainer = trainer_of(tmp_path, advantages=group_centred, **given)
-    ours, kept = generation(trainer)["advantages"], torch.arange(32) % 4 != 1
-    assert ours[~kept].abs().max() == 0 and ours.abs().max() > 0.5
-    assert_close(ours[kept], theirs[kept])
-    trainer.advantages = lambda scored: torch.ones(32)
-    assert torch.equal(generation(trainer)["advantages"].bool(), kept)
-
-
-def test_groups_keep_their_own_denominators(tmp_path):
-    """The other normalisers are held against TRL above."""
-    batch = generation(trainer_of(tmp_path, normaliser="group_token_mean"))
-    mask = batch["completion_mask"].double()
-    tokens = mask.view(8, -1).sum(-1)
-    right = mask / tokens.repeat_interleave(4)[:, None] / 8
-    assert_close(batch["weight"].double(), right, rtol=1e-6, atol=0)
-    assert tokens.unique().numel() > 3
-
-
 # What is refused
 
 RSPO = {"algorithm": "rspo", "moe": True}

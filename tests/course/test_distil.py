@@ -12,7 +12,6 @@ from experiments import store
 from refimpl import TrainConfig
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
-    SMALL,
     TOKENIZER,
     measured_loss,
     prompts_of,
@@ -105,24 +104,6 @@ def test_each_prompt_is_read_by_its_own_teacher():
     for prompt, row, *both in zip(prompts, said, first, second):
         assert torch.equal(row, both[prompt.count("+") % 2])
         assert not torch.equal(*both)
-
-
-def test_a_hint_is_the_answer_to_the_prompt_that_it_stands_in(monkeypatch):
-    """The prompts that the teacher reads are the rollout's own, with the hint."""
-    hinted = []
-
-    def asked(tokenizer, rollout, prompts):
-        hinted.extend(prompts)
-        return rollout
-
-    monkeypatch.setattr(distil, "asked", asked)
-    _, batch, _ = rolled_out(model=(model := random_model()))
-    distil.told(TOKENIZER)(distil.Teachers([model]), batch.rollout)
-    prompts = prompts_of(batch.rollout)
-    assert len(set(prompts)) == SMALL.prompts_per_rollout
-    for prompt, longer in zip(prompts, hinted, strict=True):
-        answer = sum(map(int, prompt[:-1].split("+")))
-        assert longer == f" (The answer is {answer}.){prompt}"
 
 
 def test_stored_runs_say_where_they_come_from():

@@ -17,9 +17,6 @@ from refimpl import History, UserError
 from refimpl.curves import curve
 from refimpl.gate import from_gate
 
-SEEN = 300
-"""Pixels that differ when a reader can see it: more than a number in a title."""
-
 
 def seesaw(returns=("line",), **more) -> explorer.Explorer:
     """A line from (0, 0) to (b, a), under a title, on 200 × 200 pixels."""
@@ -122,33 +119,6 @@ class Fake:
             hooks[0](run, step)
             self.busy.append(self.play.train.disabled)
         return run.history
-
-
-REWARDS = [0.3, 0.5, 0.6, 0.4, 0.2, 0.1]
-
-
-def test_the_button_trains_with_the_gate_and_adds_its_rewards(monkeypatch, sapo):
-    asked, before = Fake(REWARDS), sapo.pixels()
-    asked.play = sapo
-    monkeypatch.setattr(sapo_explorer, "train", asked)
-    sapo.train.click()
-    ((method, config),) = asked.asked
-    taus = {"tau_pos": 1.0, "tau_neg": 1.05}  # it opens as published
-    assert (method, config.hyperparameters) == ("sapo", taus)
-    assert (config.learning_rate, config.updates_per_rollout) == (6e-4, 16)
-    assert (config.rollouts, config.prompts_per_rollout, config.seed) == (6, 32, 0)
-    newest, older, _ = sapo.picture.mine
-    assert newest.get_ydata() == pytest.approx(REWARDS) and len(older.get_ydata()) == 0
-    assert (sapo.pixels() != before).any(-1).sum() > SEEN
-    assert "SAPO 1 / 1.05, seed 0: reward 0.30 → 0.10." in sapo.status.value
-    assert asked.busy == [True] * 6 and not sapo.train.disabled
-    sapo.train.click()
-    assert asked.asked[1][1].seed == 1, "the same gate: other dice"
-    sapo.buttons["one-sided 8.8"].click()
-    sapo.train.click()
-    method, config = asked.asked[2]
-    assert method.name == "one_sided" and config.seed == 0
-    assert len(newest.get_ydata()) == len(older.get_ydata()) == 6
 
 
 def test_the_gate_that_trains_is_the_gate_that_is_drawn():

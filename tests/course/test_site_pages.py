@@ -4,23 +4,18 @@ import base64
 import json
 import re
 
-import nbformat
 import pytest
 
 from course.kit import claims, methods
 from course.kit.exercise import exercises
 from experiments.claims import CLAIMS, SECOND
-from refimpl import warm_start
 from refimpl.algorithms import ALGORITHMS
-from refimpl.tasks.arithmetic import habit
 from web import (
     bibliography,
     build,
     instructor,
     ledger,
-    two_rewards,
 )
-from web.exercises import Part, gathered
 from web.markdown import markdown
 from web.page import NOTEBOOKS, Page, prose, text_of
 
@@ -93,36 +88,3 @@ def test_the_instructor_has_every_exercise(made, chapters):
     solved = text_of(made["solutions.html"].body)
     assert all(f"{key} {titles[key]}" in solved for key in known)
     assert all(one.solution.__name__ in solved for one in known.values() if one.cases)
-
-
-def test_a_page_shows_what_is_to_be_typed_and_no_call_of_the_checker():
-    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
-        cells = nbformat.read(path, as_version=4).cells
-        sections = [*gathered([Part(cell, "") for cell in cells], path.name)]
-        for key, exercise in exercises().items():
-            head = f'data-key="{key}"'
-            if exercise.cases and (own := [one for one in sections if head in one]):
-                asked = text_of(own[0]).partition("Write it in the notebook")[0]
-                assert "def " in asked and "check (" not in asked, key
-
-
-def test_the_start_pages_run_is_chapter_00s():
-    """Stored for both rewards; where it starts from is asked again."""
-    told = json.loads(two_rewards.FILE.read_text(encoding="utf-8"))
-    assert [len(told[name]) for name in two_rewards.REWARDS] == [17, 17]
-    chapter = (NOTEBOOKS / "00_start_here.ipynb").read_text(encoding="utf-8")
-    same = "rollouts={rollouts}, learning_rate={learning_rate:.0e}, eval_every="
-    settings = same.format(**two_rewards.SETTINGS).replace("e-04", "e-4")
-    assert settings in chapter and two_rewards.SETTINGS["seed"] == told["seed"] == 0
-    steps, right = told["steps"], told["right"]
-    assert steps[-1]["paid"] > 0.9 > 2 * steps[0]["paid"]
-    assert steps[-1]["right"] < 0.05 and right[-1]["right"] > 2 * steps[0]["right"]
-    assert all(one["paid"] == one["right"] for one in right)
-    answers = [text for text, *_ in steps[0]["answers"]]
-    assert set(map(habit, answers)) == {"careful", "guess", "ramble"}
-    assert all(habit(text) == "ramble" for text, *_ in steps[-1]["answers"])
-    model, tokenizer, _ = warm_start()
-    for name, reward in two_rewards.REWARDS.items():
-        now = two_rewards.stop(model, tokenizer, reward, problems=256)
-        for kind in ("paid", "right"):
-            assert now[kind] == pytest.approx(told[name][0][kind], abs=0.1)

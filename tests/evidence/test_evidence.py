@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
 from experiments import evidence, grid, store
 from experiments.arms import AT_PACE
@@ -15,7 +16,7 @@ from experiments.claims import CLAIMS
 from experiments.command import main
 from experiments.effects import STARTS
 from experiments.experiment import Experiment, trained
-from experiments.grid import COLUMNS, RUNS, Cell
+from experiments.grid import COLUMNS, RUNS, Cell, maj_at
 from experiments.outcomes import CELL, outcomes
 from experiments.statistics import Estimate
 from refimpl import ALGORITHMS, UserError, WarmStart
@@ -329,3 +330,24 @@ def test_a_damaged_store_is_named_and_left_as_it_is(kind, broken, what, out, cap
         assert f"{str(out)!r} are damaged" in line and what in line
         assert f"git checkout {out.parent}" in line
     assert {file: file.read_bytes() for file in out.parent.iterdir()} == before
+
+
+# maj@k: the answer that most of a lot give, lot by lot
+
+
+@pytest.mark.parametrize(
+    ("given", "k", "expected"),
+    [
+        (["7", "8", "8"], 3, 0.0),  # 8 has the most, and is wrong
+        (["7", "8"], 2, 1.0),  # on a tie the one that came first
+        (["8", "7"], 2, 0.0),
+        (["8", "7", "7", "8"], 2, 0.5),  # two lots, none overlaps
+        (["8", "7", "7", "7", "8"], 2, 0.5),  # the fifth makes no lot
+    ],
+)
+def test_the_commonest_of_a_lot_decides_and_the_first_on_a_tie(given, k, expected):
+    """7 is right."""
+    scores = torch.tensor([[float(answer == "7") for answer in given]])
+    assert maj_at(scores, [given], k) == pytest.approx(expected)
+    two = torch.cat([scores, 0 * scores])
+    assert maj_at(two, [given, given], k) == pytest.approx(expected / 2)

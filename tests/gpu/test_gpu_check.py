@@ -91,28 +91,6 @@ def test_what_was_measured_before_a_crash_or_the_limit_is_written(
     assert json.loads(out.read_text())["two"] == over
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ([], "torch sees no CUDA device on this machine"),
-        (["--device", "cuda:0", "--tiny"], "torch sees no CUDA device"),
-        (["--device", "cpu"], "on the CPU would say nothing about a GPU"),
-        (["--device", "gpu", "--tiny"], "cannot use device 'gpu'"),
-        (["--device", "cpu", "--tiny", "--out", "."], "cannot write a file to '.'"),
-    ],
-)
-def test_without_a_gpu_it_says_so_and_measures_nothing(
-    given, words, monkeypatch, tmp_path, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    only(monkeypatch, one=broken)
-    assert main(["gpu-check", *given]) == 2
-    printed = capsys.readouterr()
-    assert words in printed.err and printed.err.count("\n") == 1
-    assert printed.out == "" and not list(tmp_path.iterdir())
-
-
 def test_experts_learn_in_autocasts_dtype():
     """Their weights and gradients stay float32."""
     model, slopes, ids = worlds.random_moe(), [], torch.arange(3, 15).view(2, 6)

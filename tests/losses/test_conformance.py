@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -184,3 +185,21 @@ def test_the_cases_are_tests_of_somebody_elses_suite(tmp_path):
     assert "no sampler of its own" in said and "dapo | TIS, cap 2 | typical" in said
     code, said = suite(tmp_path, first="pass")
     assert code == 1 and "no case shows it: drop it" in said
+
+
+# TRL's and verl's losses, frozen by tests/bridges/report.py
+
+
+FROZEN = json.loads((Path(__file__).parent / "references.json").read_text())
+CASES = {case.name: case for case in EVERY}
+IDS = [f"{known['framework']} | {known['case']}" for known in FROZEN]
+
+
+@pytest.mark.parametrize("known", FROZEN, ids=IDS)
+def test_loss_and_gradient_are_the_frameworks(known):
+    """Every setting that they have: normalisers, bounds, truncated weights, KL."""
+    case = CASES[known["case"]]
+    gradient = torch.tensor(known["gradient"], dtype=torch.float64)
+    assert case.loss == pytest.approx(known["loss"], rel=0, abs=1e-6)
+    assert_close(case.gradient, gradient, rtol=0, atol=1e-6)
+    assert gradient.abs().max() > 1e-3  # there was something to agree on

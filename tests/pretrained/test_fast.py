@@ -10,7 +10,7 @@ from refimpl.pretrained import fast
 from refimpl.pretrained.fast import Direct, common
 from refimpl.sampling import Decoder
 from tests.rollout.families import SUPPORTED, build
-from tests.rollout.test_decoding import drawn
+from tests.rollout.test_rollout import drawn
 from tests.worlds import (
     gpt2,
     own_process,

@@ -3,7 +3,7 @@
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import pandas
 import pytest
@@ -211,22 +211,3 @@ def test_the_policy_can_add_but_seldom_does(name):
     assert by_habit["mean"]["guess"] <= 0.25
     right = world.habit_mix[0] + 0.1 * world.habit_mix[1]
     assert found.reward.mean() == pytest.approx(right, abs=0.1)
-
-
-def test_a_warm_start_belongs_to_its_world():
-    """To its class, its fields and the name that its author gives it."""
-
-    class Doubled(Arithmetic):
-        def _problem(self, rng):
-            row = super()._problem(rng)
-            return row | {"answer": 2 * row["answer"]}
-
-    @dataclass(frozen=True)
-    class Same(Arithmetic):
-        pass
-
-    worlds = [WarmStart(world=kind()) for kind in (Doubled, Same)]
-    worlds += [WarmStart(world=Doubled(), name="tripled"), WarmStart(name="mine")]
-    assert len({cached(one) for one in worlds}) == len(worlds)
-    assert [shipped(one) for one in worlds] == [None] * len(worlds)
-    assert shipped(WarmStart()) and shipped(WarmStart(world=Arithmetic()))
