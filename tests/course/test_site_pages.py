@@ -4,6 +4,7 @@ import base64
 import json
 import re
 
+import nbformat
 import pytest
 
 from course.kit import claims, methods
@@ -16,6 +17,7 @@ from web import (
     instructor,
     ledger,
 )
+from web.exercises import Part, _owners
 from web.markdown import markdown
 from web.page import NOTEBOOKS, Page, prose, text_of
 
@@ -70,6 +72,13 @@ def test_the_bibliography_has_what_is_cited_and_no_more():
     new = {f"{name}.py" for name in ALGORITHMS if not methods.of(name).chapter}
     unknown = {path.name for paper in set(cited) - known for path in cited[paper]}
     assert unknown <= new | {"methods.md"}  # the guide's row of it
+
+
+def test_an_exercise_ends_where_a_section_begins():
+    """Also an open project, which no cell checks."""
+    head = "**3.4 · Mine** · project · difficulty 3 of 5 · 30 minutes"
+    cells = [nbformat.v4.new_markdown_cell(text) for text in (head, "Try.", "## Next")]
+    assert _owners([Part(cell, "") for cell in cells]) == ["3.4", "3.4", ""]
 
 
 def test_the_instructor_has_every_exercise(made, chapters):

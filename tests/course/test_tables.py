@@ -101,6 +101,13 @@ def test_a_move_is_tabulated_over_the_controls_that_it_names():
     assert flat[1] > steep[1] and flat[3] == steep[3], "it rises from the same corner"
 
 
+def test_a_presets_stop_stays_however_few_are_left():
+    control = tables.Control("n", explorer.slider("n", 3, 0, 20, 1), [{"n": 7}])
+    assert control.thin() and control.thin()
+    kept = [control.values[i] for i in control.stops]
+    assert {0, 3, 7, 20} < {*kept} and len(kept) < 12
+
+
 def test_what_changes_and_is_not_returned_is_refused():
     with pytest.raises(ValueError, match="a move changes what it does not return"):
         tables.tables(seesaw(["title"]))

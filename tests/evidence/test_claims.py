@@ -102,6 +102,9 @@ def test_one_rule_for_both_sides(low, high, plus, minus):
     assert found == [plus, minus]
     assert effects.verdict(made, 1.0, absent=True) == "premise absent"
     assert {plus, minus} <= set(effects.VERDICTS)
+    # The larger of size and noise counts, not their sum.
+    clear = Estimate(0.05, 0.04, 0.06, 5, 10, 0.01, 0.01)
+    assert replace(claim(), smallest=0.03).decide(clear, noise=0.02) == "reproduced"
     # A control of nothing that reaches as far as 2.5 leaves none of this to matter.
     noisy = replace(claim(), smallest=1.0).decide(made, noise=2.5)
     assert noisy == ("undecided" if math.isnan(low) else "none that matters")

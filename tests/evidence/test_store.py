@@ -30,6 +30,9 @@ def filled(tmp_path, runs=2) -> Path:
 
 
 def test_what_is_added_is_read_again(tmp_path):
+    store.paths(tmp_path / "new")[-1].touch()  # a process that was killed at once
+    assert store.stored(tmp_path / "new") == {}
+    store.paths(tmp_path / "new")[-1].unlink()
     out = filled(tmp_path)
     runs, rows = read(out)
     assert runs["seed"].tolist() == [0, 1] and runs["arm"].tolist() == ["GRPO"] * 2

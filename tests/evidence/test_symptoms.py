@@ -342,6 +342,8 @@ def test_rows_are_read_by_step_and_cells_between_what_lies_between_them(tmp_path
         assert (
             logs.read(tmp_path / name).columns == logs.read(LOGS / "sign.csv").columns
         )
+    twice = [{"step": 1, "reward": 0.1, "kl": 2}, {"step": 1, "reward": 0.9}]
+    assert logs.merged(twice) == [{"step": 1, "reward": 0.9, "kl": 2}]
     (tmp_path / "two").write_text("\n".join(["step, reward", *again, *again, "7,1"]))
     assert logs.read(tmp_path / "two").steps == [4, 5, 6, 7]
 

@@ -101,6 +101,8 @@ def test_switches_reach_the_template():
     chat = Chat(Arithmetic(), made, switches={"thinks": True})
     assert chat.prompt("1+1=") == "+00;=1+1=;?" != Chat(Arithmetic(), made).prompt("1")
     assert repr(chat) != repr(Chat(Arithmetic(), made))
+    closed = Chat(Arithmetic(), made, switches={"add_generation_prompt": False})
+    assert closed.prompt("1") == Chat(Arithmetic(), made).prompt("1")
 
 
 def beginning(adds_bos: bool):

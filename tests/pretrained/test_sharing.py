@@ -165,6 +165,10 @@ def test_groups_stay_together_in_a_micro_batch():
     assert [len(part.group.unique()) for part in parts] == [1] * 8
     longest = [int(part.end.max()) for part in parts]
     assert longest == sorted(longest)
+    one = batch.rows(torch.tensor([0] * 4))  # four rows of one length
+    one = replace(one, rollout=replace(one.rollout, group=torch.tensor([0, 1, 0, 1])))
+    parts = one.micro_batches(one.mask, torch.arange(4), 2, by_group=True)
+    assert [p.rollout.group.tolist() for p, _ in parts] == [[0, 0], [1, 1]]
 
 
 def test_what_cannot_share_is_refused():

@@ -63,6 +63,7 @@ def test_a_policy_is_trained_once_and_anew_if_asked_and_is_the_same(cache, train
     assert again_losses == losses == anew_losses
     assert other("3+9=;#?")["input_ids"] == tokenizer("3+9=;#?")["input_ids"]
     assert not (model.training or again.training)
+    assert len(warm_start(replace(QUICK, skill_steps=10, habit_steps=10))[2]) == 20
     for changed in ({"seed": 1}, {"skill_mix": (0.0, 0.0, 1.0)}):
         assert not same_weights(warm_start(replace(QUICK, **changed))[0], model)
 
