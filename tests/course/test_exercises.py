@@ -125,18 +125,6 @@ def test_what_an_answer_switches_is_switched_back(key):
     assert verdict(key, ALL[key].solution) == right(key)
 
 
-def test_replayed_weights_keep_their_gradient():
-    def detached(logits, experts):
-        return logits[experts].detach().softmax(-1)
-
-    def one_by_one(logits, experts):
-        total = sum(logits[i].exp() for i in experts)
-        return [logits[i].exp() / total for i in experts]
-
-    assert "the router keeps its gradient" in verdict("9.3", detached)
-    assert verdict("9.3", one_by_one) == right("9.3")
-
-
 TYPED = typed_cells()
 
 

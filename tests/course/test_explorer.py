@@ -13,7 +13,7 @@ from PIL import Image
 from course.kit import explorer
 from course.kit.plots.words import title
 from course.sapo import explorer as sapo_explorer
-from refimpl import History, UserError
+from refimpl import History
 from refimpl.curves import curve
 from refimpl.gate import from_gate
 
@@ -87,16 +87,6 @@ def test_a_move_is_called_when_a_control_that_it_names_has_changed():
     assert called == [("both", 0, 2)]
     play.set(a=1, b=3)
     assert called[1:] == [("left", 1), ("both", 1, 3)]
-
-
-def test_a_control_that_no_move_names_is_refused_and_so_is_a_move_without_control():
-    figure, axis = plt.subplots(figsize=(2, 2))
-    a = {"a": explorer.slider("a", 0, 0, 3, 1)}
-    more = {name: explorer.choice(name, ["x", "y"], "x") for name in "cd"}
-    with pytest.raises(UserError, match="no move names c, d"):
-        explorer.Explorer(figure, [lambda a: [axis.title]], a | more)
-    with pytest.raises(UserError, match="this explorer has no setting 'alpha'"):
-        explorer.Explorer(figure, [lambda alpha: [axis.title]], a)
 
 
 @pytest.fixture

@@ -38,22 +38,6 @@ def test_an_entry_has_its_source_or_the_engines_with_its_words():
     assert "TRL" not in found["ppo"].engines
 
 
-SLIPS = {
-    "Expected .* table": "\n[engines",
-    r"method.dapo.look.*: Field required": '\n[method.dapo]\nlook = ["#fff"]',
-    "method: no 'grpo2' is known .did you mean 'grpo'": "\n[method.grpo2]",
-    "grpo.engines.TRL: give one of": '\nabsent = "b"',
-    "grpo.engines.TRL: no word 'pag'": '\nsource = "{pag}"',
-    "grpo has two entries for verl": '\n[method.grpo.engines.verl]\nabsent = "b"',
-}
-
-
-@pytest.mark.parametrize(("said", "slip"), SLIPS.items(), ids=[*SLIPS])
-def test_a_slip_is_named_with_its_place(said, slip):
-    with pytest.raises(ValueError, match=f"methods.toml.*{said}"):
-        methods.read(ENGINES + slip)
-
-
 # The page of flags: a cell with a source and a version for each method and engine
 
 

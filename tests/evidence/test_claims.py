@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from experiments import effects
-from experiments.arms import ARMS, AT_PACE, ON_DENSE
+from experiments.arms import ARMS, ON_DENSE
 from experiments.claims import CLAIMS, SECOND, STUDIES
 from experiments.effects import (
     RATES,
@@ -18,7 +18,7 @@ from experiments.effects import (
     Mean,
     Sum,
 )
-from experiments.finding import FINDING, STAGES
+from experiments.finding import FINDING
 from experiments.grid import RUNS, STALE, Cell, formula, settings
 from experiments.statistics import Estimate
 from refimpl.options import check_fit
@@ -193,24 +193,6 @@ def test_breaking_is_compared_in_octaves_of_the_rate_or_of_another_outcome():
     along = effect._replace(along="step_early")
     assert effects.breaking_rates(runs, *along[1:]) == {0: pytest.approx(0.2)}
     assert along.pairs(runs) == {0: pytest.approx([1])}
-
-
-def test_the_finding_is_declared_for_the_starts_that_everybody_has():
-    """Six effects of three pairs, from 660 runs; GRPO keeps its own pace."""
-    assert len(FINDING) == len({claim.number for claim in FINDING}) == 18
-    jobs = {
-        (cell, start)
-        for stage in STAGES.values()
-        for start in stage.starts
-        for cell in stage.cells
-    }
-    asked = {(cell, start) for c in FINDING for cell in c.cells for start in c.starts}
-    assert asked == jobs and len(jobs) == 660
-    arms = {cell.arm for cell, _ in jobs}
-    assert len(arms) == 6 + 5 and {ARMS[arm].pace for arm in arms} == {"", "GRPO"}
-    for own, paced in AT_PACE.items():
-        assert replace(ARMS[paced], pace="") == ARMS[own]
-        assert formula(paced) == formula(own)
 
 
 def test_seventeen_claims_are_declared_and_every_cell_can_run():

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from experiments.arms import OneSidedIfShared, _soft
 from experiments.drift import Drift, Pace, shared
 from refimpl import collect, log_probs, updates
 from refimpl.models import weights
@@ -115,16 +114,3 @@ def test_tokens_are_shared_up_to_where_responses_part(tokens, group, good, expec
     mask, group = (ids != 0).float(), torch.tensor(group)
     common = shared(SimpleNamespace(tokens=ids, mask=mask, group=group), advantages)
     assert common.tolist() == [[t < count for t in range(3)] for count in expected]
-
-
-def test_the_gate_for_shared_tokens_lets_back_what_both_kinds_of_answer_begin_with():
-    """1 2 is good and bad at once: where it fell, the good answer's may come back."""
-    gate = OneSidedIfShared(8.8)
-    ids = torch.tensor([[1, 2, 3], [1, 2, 4]])
-    advantages = torch.tensor([[1.0], [-1.0]]).expand(2, 3)
-    fell, rose = torch.full((2, 3), 0.7), torch.full((2, 3), 1.3)
-    assert torch.equal(gate(fell, advantages), _soft(fell, 8.8))  # nothing was read
-    one = torch.ones(2, 3)
-    gate.rollout = SimpleNamespace(tokens=ids, mask=one, group=torch.zeros(2).long())
-    opened = [(gate(r, advantages) == 1).long().tolist() for r in (fell, rose)]
-    assert opened == [[[1, 1, 0], [0, 0, 0]], [[0, 0, 0], [1, 1, 0]]]

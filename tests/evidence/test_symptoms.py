@@ -8,7 +8,6 @@ import math
 import random
 import re
 from collections import defaultdict
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from experiments.store import read as stored
 from refimpl.cli import main
 from refimpl.interop import logs, symptoms
 from refimpl.validation import UserError
-from tests.evidence import small_policy
 
 LOGS = Path(__file__).parent / "logs"
 TRLS = {
@@ -188,34 +186,6 @@ def test_the_spread_over_all_answers_is_not_that_within_groups():
     (flat,) = symptoms.findings(log_of(reward=FLAT, reward_spread=[5.0] * 40))
     assert "a rate ten times" not in flat.row["first"]
     assert logs.ours("rewards/std") == logs.ours("critic/score/std") == "reward_spread"
-
-
-def is_read_truly(columns, at, own: set[str], follows: set[str]) -> bool:
-    """True if one of its own rows is named, within a tenth of the log, and before all
-    those that may follow."""
-    found = symptoms.findings(log_of(**columns))
-    places = {f.row["symptom"]: (i, f.since) for i, f in enumerate(found)}
-    place, _ = min((places[s] for s in own & places.keys()), default=(99, 0))
-    since = min((places[s][1] for s in own & places.keys()), default=-math.inf)
-    before = any(places[s][0] < place for s in (follows - own) & places.keys())
-    return abs(since - at) <= len(columns["reward"]) / 10 and not before
-
-
-@pytest.mark.parametrize("fault", small_policy.FAULTS)
-def test_a_fault_in_a_policy_that_is_really_trained_is_read_truly(fault):
-    """Over two places and two seeds each, with one miss in four at most."""
-    read = []
-    for part, seed in product((0.3, 0.6), range(2)):
-        columns, at = small_policy.history(fault, 200, part, seed)
-        at = 0 if fault in small_policy.FROM_THE_START else at
-        read.append(is_read_truly(columns, at, *small_policy.FAULTS[fault]))
-    assert sum(read) >= 3
-
-
-@pytest.mark.parametrize("rows", [200, 1000])
-def test_of_a_long_healthy_run_nothing_is_named(rows):
-    runs = [small_policy.history(None, rows, 0, seed)[0] for seed in range(3)]
-    assert [named(log_of(**columns)) for columns in runs] == [[]] * 3
 
 
 # Files

@@ -101,20 +101,6 @@ def test_what_is_recorded_is_what_each_row_alone_visits(make):
     assert rollout.experts.dtype == torch.int16 and not rollout.experts.is_inference()
 
 
-def test_the_recorded_probability_is_the_routers():
-    """Against softmax(W x), x as it reaches the second router."""
-    model, inputs = random_moe(), []
-    rollout, router = recorded(model), recorder.routers(model)[1]
-    with router.register_forward_pre_hook(lambda _, given: inputs.append(given[0])):
-        log_probs(model, rollout)
-    probs = (inputs[0].flatten(0, -2) @ router.weight.T).softmax(-1)
-    probs = probs.view(*rollout.ids.shape, -1)
-    best, read = probs.topk(2).indices, read_positions(rollout)
-    assert torch.equal(best[read], rollout.experts[:, :, 1][read].long())
-    gap = probs.gather(-1, best).log() - rollout.router_logp[:, :, 1]
-    assert gap[read].abs().max() < ROUNDING
-
-
 def test_rows_and_join_carry_the_experts():
     model = random_moe()
     one, other = recorded(model, seed=1), recorded(model, seed=2)

@@ -169,9 +169,3 @@ def test_rows_are_drawn_from_one_side_and_none_twice_while_there_are_enough():
         Rows(given[:1], task.reward)
     with pytest.raises(UserError, match="row 1 has the keys prompt, but the first"):
         Rows([given[0], {"prompt": "1"}], task.reward)
-
-
-def test_messages_of_a_row_reach_a_chat_template_as_they_are():
-    talk = [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]
-    (row,) = Rows([{"prompt": talk}] * 2, len).sample(1, 0)
-    assert row["prompt"] == "S\n\nU" and row["prompt"].messages == talk
