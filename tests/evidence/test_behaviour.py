@@ -13,7 +13,6 @@ from refimpl import curve, from_gate
 from refimpl.algorithms import ALGORITHMS
 from refimpl.config import TrainConfig
 from refimpl.corrections import BAND, RULES
-from refimpl.gate import from_gate
 from refimpl.validation import UserError
 
 BUILT = {name: (a, {}) for name, a in ALGORITHMS.items()}

@@ -6,6 +6,7 @@ here; tables hold for the names that are in them.
 """
 
 import math
+import warnings
 from dataclasses import replace
 from itertools import product
 
@@ -255,6 +256,18 @@ def test_a_gradient_flows_through_logp_alone(algorithm):
         inner, _ = algorithm.loss(*given, **algorithm.defaults)
         (result.loss + inner).backward()
         assert now.grad.abs().sum() > 0 and [x.grad for x in others] == [None] * 3
+
+
+def test_a_gate_that_is_negative_everywhere_is_warned_of_once(recwarn):
+    """Where it is negative at some tokens, that is its author's affair."""
+    batch = random_batch([3, 5, 1])
+    loss_of(from_gate(lambda r, a: torch.where(r > 1, -1.0, 1.0)), *batch)
+    assert not recwarn
+    warnings.simplefilter("always")
+    turned = from_gate(lambda r, a: -torch.ones_like(r))
+    for _ in range(2):
+        loss_of(turned, *batch)
+    assert ["negative at every token" in str(w.message) for w in recwarn] == [True]
 
 
 @every
