@@ -1,8 +1,5 @@
 """Chapter 17: what a teacher's advantage does, and which teacher reads what."""
 
-from dataclasses import replace
-
-import pytest
 import torch
 from torch.testing import assert_close
 
@@ -13,7 +10,6 @@ from refimpl import TrainConfig
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
     TOKENIZER,
-    measured_loss,
     prompts_of,
     random_model,
     rolled_out,
@@ -70,24 +66,6 @@ def test_an_update_brings_the_student_nearer_to_its_teacher():
     student = distil.distil(teacher, config, hooks=hook, **given).model
     (rollout,) = seen
     assert kl(student) < 0.95 * kl(start)
-
-
-def test_a_token_mask_is_mopds_gate():
-    """−Σ weight · w · 1[w in the band] · (log π_T − log π_old), where r is 1."""
-    low, high = 0.999, 1.001
-    gate = {"corrections": {"token_mask": (low, high)}, "rollout_dtype": "int8"}
-    run, batch, _ = rolled_out("reinforce", hyperparameters={"correct": True}, **gate)
-    with torch.no_grad():
-        said = rl.log_probs(random_model(1), batch.rollout)[0] - batch.old_logp
-    run.zero_advantage_rows_matter = True
-    loss, measured = measured_loss(run, replace(batch, advantages=said))
-    w = (batch.old_logp - batch.rollout.logp).exp()
-    kept = ((w >= low) & (w <= high)) * batch.mask
-    weight = kept / batch.mask.sum(-1, keepdim=True) / len(batch)
-    assert loss.item() == pytest.approx(-(weight * w * said).sum().item(), rel=1e-5)
-    share = measured["rollout_corr/rollout_rs_masked_fraction"]
-    assert share == pytest.approx(1 - (kept.sum() / batch.mask.sum()).item(), abs=1e-6)
-    assert 0.1 < share < 0.9
 
 
 def test_each_prompt_is_read_by_its_own_teacher():

@@ -19,7 +19,7 @@ from experiments.effects import (
     Sum,
 )
 from experiments.finding import FINDING
-from experiments.grid import RUNS, STALE, Cell, formula, settings
+from experiments.grid import RUNS, Cell
 from experiments.statistics import Estimate
 from refimpl.options import check_fit
 
@@ -208,19 +208,6 @@ def test_seventeen_claims_are_declared_and_every_cell_can_run():
         *("GRPO + R2", "GRPO + R3", "GRPO + R3 + TIS"),
         *("RSPO", "RSPO, gradient through γ"),
     }
-
-
-def test_a_cell_adds_its_arms_settings_a_seed_and_what_it_changes():
-    for rate in STALE.values():
-        config = RUNS.config(Cell("GRPO", rate).job(10, 3))
-        assert config == replace(settings(rate), seed=3)
-        assert (config.learning_rate, config.updates_per_rollout) == (rate, 16)
-    assert settings(3e-4, updates=4).updates_per_rollout == 4
-    arm, changed = "GRPO + TIS", (("token_truncate", 1.5),)  # the arm's is 2
-    assert RUNS.config(Cell(arm).job(10, 0)).corrections == {"token_truncate": 2.0}
-    job = Cell(arm, changed=changed).job(10, 0)
-    assert RUNS.config(job).corrections == dict(changed)
-    assert formula(arm, changed) == formula("GRPO", changed) != formula(arm)
 
 
 @pytest.mark.parametrize("number", ["2b", 3, "6c", 9])

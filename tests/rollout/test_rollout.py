@@ -316,9 +316,3 @@ def mixed(reader: type[Decoder]) -> type[Decoder]:
             super().keep(rows.flip(0))
 
     return Mixed
-
-
-def test_a_row_that_is_mixed_up_is_noticed(monkeypatch):
-    model = random_model()
-    rollout = drawn(model, mixed(Decoder), monkeypatch)
-    assert (log_probs(model, rollout, 3.0)[0] - rollout.logp).abs().max() > 0.01
