@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,13 +23,11 @@ from torch.testing import assert_close
 from trl import GRPOTrainer
 from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
 
-from refimpl import TrainConfig, UserError, WarmStart, train, warm_start
-from refimpl.advantages import group_centred, leave_one_out
-from refimpl.algorithms import GRPO
+from refimpl import UserError
+from refimpl.advantages import group_centred
 from refimpl.interop import trl as bridge
 from refimpl.models import weights
 from refimpl.moe import routed, routers
-from refimpl.pretrained.rewards import Sum
 
 HERE = Path(__file__).parent
 
@@ -157,19 +154,6 @@ def test_masks_of_tools_and_weights_of_vllm_are_taken_over(name, tmp_path):
     assert len(losses) == 3
 
 
-@pytest.mark.parametrize("name", ["grpo", "dapo"])
-def test_an_evaluation_has_trls_loss(name, tmp_path):
-    stock, ours = (SAME[name], {"kind": GRPOTrainer}), ({}, {"algorithm": name})
-    logged = []
-    for settings, given in (stock, ours):
-        settings = settings | {"per_device_eval_batch_size": 8}
-        trainer = trainer_of(tmp_path, settings, **given)
-        torch.manual_seed(0)
-        logged.append(trainer.evaluate(trainer.train_dataset.select(range(4))))
-    for what in ("eval_loss", "eval_entropy"):
-        assert logged[1][what] == pytest.approx(logged[0][what], abs=1e-5)
-
-
 # On several processes
 
 TWO = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
@@ -253,25 +237,6 @@ def test_rspo_in_trl_is_rspo(tmp_path):
         assert (trainer._compute_loss(trainer.model, inputs) - ours).abs() > 1e-5
 
 
-def test_the_references_pass_is_not_taken_for_the_old_policys(tmp_path):
-    model = warm_start(WarmStart(preset="tiny-moe"))[0]  # TRL reads it again
-    plain, other = (
-        stopped_at(tmp_path, 0, settings=settings, algorithm="rspo", model=model)[1]
-        for settings in ({}, {"beta": 0.1})
-    )
-    assert torch.equal(plain["experts"], other["experts"])
-    assert_close(plain["router_logp"], other["router_logp"])
-
-
-def test_a_generation_used_once_has_nothing_to_replay(tmp_path):
-    """TRL then makes no pass of π_old: π_old is the policy."""
-    settings = {"steps_per_generation": 1, "max_steps": 2}
-    given = {"settings": settings, "moe": True, "algorithm": "rspo"}
-    trainer, inputs = stopped_at(tmp_path, 1, **given)
-    assert "experts" not in inputs and "old_per_token_logps" not in inputs
-    assert trainer._compute_loss(trainer.model, inputs).isfinite()
-
-
 # Advantages and normalisers
 
 
@@ -307,51 +272,6 @@ def test_advantages_are_those_that_were_asked_for(tmp_path):
     assert_close(batch["advantages"][:, 2] * 2, batch["advantages"][:, 4])
 
 
-def test_a_methods_advantages_are_kept_where_trl_has_none(tmp_path):
-    mine = replace(GRPO, name="mine", advantages=by_length)
-    wanted = ("reinforce", leave_one_out), ("grpo", None), (mine, by_length)
-    for method, advantages in wanted:
-        assert trainer_of(tmp_path, algorithm=method).advantages is advantages
-
-
-def test_a_response_without_a_score_counts_in_no_baseline(tmp_path):
-    """As in TRL: it has Â = 0, and the others are compared among themselves."""
-
-    def sometimes(completions, **_):
-        return [None if n % 4 == 1 else float(n % 3) for n in range(len(completions))]
-
-    given = {"settings": {"scale_rewards": "none"}, "reward_funcs": sometimes}
-    theirs = generation(trainer_of(tmp_path, **given))["advantages"]
-    trainer = trainer_of(tmp_path, advantages=group_centred, **given)
-    ours, kept = generation(trainer)["advantages"], torch.arange(32) % 4 != 1
-    assert ours[~kept].abs().max() == 0 and ours.abs().max() > 0.5
-    assert_close(ours[kept], theirs[kept])
-    trainer.advantages = lambda scored: torch.ones(32)
-    assert torch.equal(generation(trainer)["advantages"].bool(), kept)
-
-
-@pytest.mark.filterwarnings("ignore::refimpl.tasks.TaskWarning")
-def test_trls_own_rewards_run_here():
-    """The signature is TRL's: they take each answer's tokens."""
-    from trl.rewards import get_repetition_penalty_reward, get_soft_overlong_punishment
-
-    short = get_soft_overlong_punishment(max_completion_len=12, soft_punish_cache=4)
-    for reward in (short, get_repetition_penalty_reward(ngram_size=2)):
-        config = TrainConfig(rollouts=1, prompts_per_rollout=4, max_new_tokens=24)
-        row = train("grpo", config=config, reward=Sum({"trl": reward})).rows[0]
-        assert pytest.approx(row["reward"]) == row["rewards/trl/mean"] < 0
-
-
-def test_groups_keep_their_own_denominators(tmp_path):
-    """The other normalisers are held against TRL above."""
-    batch = generation(trainer_of(tmp_path, normaliser="group_token_mean"))
-    mask = batch["completion_mask"].double()
-    tokens = mask.view(8, -1).sum(-1)
-    right = mask / tokens.repeat_interleave(4)[:, None] / 8
-    assert_close(batch["weight"].double(), right, rtol=1e-6, atol=0)
-    assert tokens.unique().numel() > 3
-
-
 # What is refused
 
 RSPO = {"algorithm": "rspo", "moe": True}
@@ -378,14 +298,3 @@ def test_another_trl_is_refused_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr(bridge.trl, "__version__", "1.17.0")
     with pytest.raises(UserError, match=r"tested with TRL 1\.16 .* this is 1\.17\.0"):
         trainer_of(tmp_path)
-
-
-def test_routing_is_recorded_of_experts_and_for_text_alone(tmp_path):
-    with pytest.raises(UserError, match=r"has no router: .* need a mixture of experts"):
-        generation(trainer_of(tmp_path, algorithm="rspo"))
-    trainer, ids = trainer_of(tmp_path, **RSPO), torch.ones(2, 3).long()
-    trainer._passes = []
-    with pytest.raises(UserError, match="for text only"):
-        trainer._get_per_token_logps_and_entropies(
-            trainer.model, ids, ids, 1, pixel_values=torch.zeros(1)
-        )

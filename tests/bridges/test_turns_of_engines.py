@@ -3,13 +3,9 @@
 NeMo-RL cannot be installed here; its GAE is typed from its source.
 """
 
-import importlib.util
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
-from by_file import losses
 from torch.testing import assert_close
 
 from refimpl.advantages import Scored, gae, group_relative, token_rewards
@@ -21,13 +17,6 @@ MASK = torch.tensor([[1.0, 1, 0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0, 0]])
 V = torch.tensor([[0.2, 0.4, 9, 9, 9, 0.5, 0.7, 0.9], [0.0] * 8])
 PAID = torch.tensor([1.0, 0.0])
 REWARDS = token_rewards(PAID, MASK)
-ABSENT = (
-    "api api.cli_args experimental experimental.training_service infra infra.rpc utils "
-    "experimental.training_service.controller trainer.ppo.stats utils.constants "
-    "experimental.training_service.controller.controller infra.rpc.serialization "
-    "utils.data utils.functional utils.perf_tracer"
-).split()
-"""AReaL's own modules that its advantages do not need."""
 LAMBDAS = pytest.mark.parametrize("lam", [1.0, 0.95, 0.5])
 
 
@@ -93,30 +82,3 @@ def test_verls_group_advantage_is_zero_in_holes():
     found, _ = algos.compute_grpo_outcome_advantage(REWARDS, MASK, group)
     whole = group_relative(Scored(REWARDS, torch.zeros(2, dtype=torch.long), MASK))
     assert_close(found, whole[:, None] * MASK)
-
-
-@LAMBDAS
-def test_areal_skips_them_too(lam):
-    """Its rows are whole sequences whose numbers stand one place earlier, and a reward
-    belongs to the last token but one, the observation included."""
-    if importlib.util.find_spec("areal") is None:
-        pytest.skip(WHERE)
-    actor = losses("areal.trainer.ppo.actor", *(f"areal.{name}" for name in ABSENT))
-    ask = actor.PPOActor._compute_advantages
-    config = SimpleNamespace(overlong_reward_penalty=False, use_decoupled_loss=True)
-    config.recompute_logprob = False
-    given = {"reward_bias": 0.0, "reward_scaling": 1.0, "reward_clip": 10.0}
-    given |= {"reward_norm": None, "adv_norm": None, "kl_ctl": 0.0, "discount": 1.0}
-    given |= {"gae_lambda": lam, "mask_no_eos_with_zero": False, "config": config}
-    given["kl_estimator"] = lambda logp, ref: logp - ref
-    one = torch.ones(1, 1)  # a prompt of one token, and one of padding after the end
-    data = {"input_ids": torch.ones(1, 10), "logprobs": torch.zeros(1, 10)}
-    data |= {
-        "loss_mask": torch.cat([0 * one, MASK[:1], 0 * one], 1),
-        "rewards": PAID[:1],
-    }
-    data["attention_mask"] = torch.cat([one, torch.ones(1, 8), 0 * one], 1)
-    data["values"] = torch.cat([V[:1], 0 * one, 0 * one], 1)
-    told = ask(SimpleNamespace(**given), data)
-    found = (told["returns"] - told["values"][:, : told["returns"].shape[1]])[:, :8]
-    assert_close(found * MASK[:1], ours(lam)[:1], rtol=0, atol=1e-6)

@@ -1,8 +1,5 @@
 """Chapter 17: what a teacher's advantage does, and which teacher reads what."""
 
-from dataclasses import replace
-
-import pytest
 import torch
 from torch.testing import assert_close
 
@@ -12,9 +9,7 @@ from experiments import store
 from refimpl import TrainConfig
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
-    SMALL,
     TOKENIZER,
-    measured_loss,
     prompts_of,
     random_model,
     rolled_out,
@@ -73,24 +68,6 @@ def test_an_update_brings_the_student_nearer_to_its_teacher():
     assert kl(student) < 0.95 * kl(start)
 
 
-def test_a_token_mask_is_mopds_gate():
-    """−Σ weight · w · 1[w in the band] · (log π_T − log π_old), where r is 1."""
-    low, high = 0.999, 1.001
-    gate = {"corrections": {"token_mask": (low, high)}, "rollout_dtype": "int8"}
-    run, batch, _ = rolled_out("reinforce", hyperparameters={"correct": True}, **gate)
-    with torch.no_grad():
-        said = rl.log_probs(random_model(1), batch.rollout)[0] - batch.old_logp
-    run.zero_advantage_rows_matter = True
-    loss, measured = measured_loss(run, replace(batch, advantages=said))
-    w = (batch.old_logp - batch.rollout.logp).exp()
-    kept = ((w >= low) & (w <= high)) * batch.mask
-    weight = kept / batch.mask.sum(-1, keepdim=True) / len(batch)
-    assert loss.item() == pytest.approx(-(weight * w * said).sum().item(), rel=1e-5)
-    share = measured["rollout_corr/rollout_rs_masked_fraction"]
-    assert share == pytest.approx(1 - (kept.sum() / batch.mask.sum()).item(), abs=1e-6)
-    assert 0.1 < share < 0.9
-
-
 def test_each_prompt_is_read_by_its_own_teacher():
     """A sum by the first, a row to sort, which has no plus, by the second."""
     assert [distil.is_sorting(prompt) for prompt in ("1+2=", "312>")] == [0, 1]
@@ -105,24 +82,6 @@ def test_each_prompt_is_read_by_its_own_teacher():
     for prompt, row, *both in zip(prompts, said, first, second):
         assert torch.equal(row, both[prompt.count("+") % 2])
         assert not torch.equal(*both)
-
-
-def test_a_hint_is_the_answer_to_the_prompt_that_it_stands_in(monkeypatch):
-    """The prompts that the teacher reads are the rollout's own, with the hint."""
-    hinted = []
-
-    def asked(tokenizer, rollout, prompts):
-        hinted.extend(prompts)
-        return rollout
-
-    monkeypatch.setattr(distil, "asked", asked)
-    _, batch, _ = rolled_out(model=(model := random_model()))
-    distil.told(TOKENIZER)(distil.Teachers([model]), batch.rollout)
-    prompts = prompts_of(batch.rollout)
-    assert len(set(prompts)) == SMALL.prompts_per_rollout
-    for prompt, longer in zip(prompts, hinted, strict=True):
-        answer = sum(map(int, prompt[:-1].split("+")))
-        assert longer == f" (The answer is {answer}.){prompt}"
 
 
 def test_stored_runs_say_where_they_come_from():

@@ -1,20 +1,18 @@
 """Every solution passes, every known mistake is named, nothing passes by accident."""
 
 import copy
-import math
 import random
-import re
 
 import numpy as np
 import pytest
 import torch
 
+from course.kit.by_hand import RATIOS, TEXTS, answers, compare
 from course.kit.exercise import (
     EMPTY,
     RIGHT,
     WRONG,
     _same,
-    check,
     exercises,
     judge,
     typed,
@@ -127,118 +125,6 @@ def test_what_an_answer_switches_is_switched_back(key):
     assert verdict(key, ALL[key].solution) == right(key)
 
 
-def test_keys_and_the_number_of_exercises():
-    chapters = {}
-    for key in ALL:
-        assert re.fullmatch(r"\d+b?\.\d+", key)
-        chapters.setdefault(key.split(".")[0], []).append(key)
-    assert all(len(keys) >= 3 for keys in chapters.values()), chapters
-    assert "10.1, 10.2" in verdict("10.99", 1), "a project, or a slip"
-    assert "0.1" in verdict("99.9", 1)
-    for key in (10.1, ["10.1"], None):
-        assert "in quotation marks" in verdict(key, 1)
-
-
-def test_what_is_no_answer_is_told_from_a_wrong_one(capsys):
-    """A function that returns nothing is an attempt, one without a body is none."""
-
-    def forgets_to_return(response, answer):
-        if response == answer:
-            return True
-
-    def prints(response, answer):
-        print(response == str(answer))
-
-    def sometimes(response, answer):
-        if response == "#12":
-            return True
-
-    def stub(response, answer):
-        """Still to be written."""
-        ...
-
-    verifier = typed_cells()["00.verify"]
-    assert "no `return` was reached" in judge(verifier, forgets_to_return)[1]
-    assert "prints, but returns nothing" in judge(verifier, prints)[1]
-    assert "you return None" in judge(verifier, sometimes)[1]
-    loss = typed_cells()["02.ppo_loss"]
-    assert "prints, but" in judge(loss, lambda *given: print(given[0].sum()))[1]
-    assert "without calling it" in judge(loss, torch.tensor(0.3))[1]
-    assert judge(verifier, stub)[0] == EMPTY
-    _, says = judge(verifier, lambda response, answer: None.group())
-    assert says.startswith("Your code raised AttributeError") and "(for " in says
-    check("0.99", 1)
-    assert "has no check" in capsys.readouterr().out
-
-
-def test_of_a_long_answer_only_the_first_wrong_place_is_shown():
-    """With the arguments there; a reply that is no known mistake says so."""
-
-    def rounded(r, advantage, epsilon):
-        gate = ALL["2.1"].solution(r, advantage, epsilon)
-        return torch.where(r == 1.25, 0.5, gate)
-
-    reply = "This is not one of the slips that we know. At [5] and for r = 1.25, "
-    reply += "advantage = 2, epsilon = 0.2 you return 0.5; it should be 0."
-    assert verdict("2.1", rounded) == named("2.1", reply)
-
-    _, says = judge(typed_cells()["02.ppo_loss"], lambda *_: torch.tensor(2.0))
-    assert re.fullmatch(r"\D+ In case 1 you return 2; it should be [\d.]+\.", says)
-
-
-@pytest.mark.parametrize("key", ["02.ppo_loss", "03.grpo_loss", "10.sapo_loss"])
-def test_a_loss_with_the_right_gradient_and_another_value_is_told_so(key):
-    exercise = typed_cells()[key]
-
-    def shifted(*case):
-        return exercise.solution(*case) + 1
-
-    says = judge(exercise, shifted)[1]
-    assert says.startswith("The gradient is right, but the value is not.")
-
-
-@pytest.mark.parametrize(
-    ("key", "number"),
-    [("9.4", -2 * math.log(0.7)), ("13.2", 0.4499), ("9.1", 1.77), ("8.1", 1.105)],
-)
-def test_a_number_may_have_more_digits_than_were_asked_for(key, number):
-    assert verdict(key, number) == verdict(key, torch.tensor(number)) == right(key)
-    assert verdict(key, 10 * number).startswith("✗")
-
-
-def test_a_mistake_is_known_by_all_its_digits():
-    """Rounded, 1.5 would be 2, which is right; 0.128 is the accuracy in 13.2."""
-    assert "30 / 20" in verdict("9.1", 1.5)
-    assert "That is the accuracy" in verdict("13.2", 0.128)
-
-
-def test_replayed_weights_keep_their_gradient():
-    def detached(logits, experts):
-        return logits[experts].detach().softmax(-1)
-
-    def one_by_one(logits, experts):
-        total = sum(logits[i].exp() for i in experts)
-        return [logits[i].exp() / total for i in experts]
-
-    assert "the router keeps its gradient" in verdict("9.3", detached)
-    assert verdict("9.3", one_by_one) == right("9.3")
-
-
-@pytest.mark.parametrize(
-    ("answer", "says"),
-    [
-        ((10, "c"), "Line 10 is right: half the squared error minus the objective is"),
-        ((8, "a"), "Line 8 is right, and the reason is another one."),
-        ((33, "a"), "The listing has lines 1 to 10."),
-        ((8, "b"), "Your answer to “reason” is right, but the other one is not."),
-    ],
-)
-def test_of_a_wrong_line_and_reason_what_is_right_is_said(answer, says):
-    assert verdict("2.4", answer).startswith(named("2.4", says))
-    assert verdict("2.4", "4b") == right("2.4")
-    assert "None of this is right" in verdict("1.2", ("smaller", 1))
-
-
 TYPED = typed_cells()
 
 
@@ -266,3 +152,25 @@ def test_a_typed_cell_hands_back_what_is_right_and_names_each_mistake(key, capsy
         assert typed(key, as_list) is exercise.solution
         assert "return a tensor" in capsys.readouterr().out
     assert judge(exercise, exercise.solution)[0] == RIGHT
+
+
+# The answers that every chapter follows by hand
+
+
+def test_the_answers_are_what_their_names_say():
+    one = answers()
+    assert [len(text) for text in TEXTS] == one.mask.sum(-1).tolist()
+    ratio = (one.logp - one.old_logp).exp()
+    for row, length, ratios in zip(ratio.tolist(), map(len, TEXTS), RATIOS):
+        assert row[:length] == pytest.approx(ratios)
+        assert row[length:] == [1] * (4 - length)
+
+
+@pytest.mark.parametrize("wrong", ["value", "gradient"])
+def test_a_typed_loss_that_differs_is_refused(wrong):
+    logp = answers().logp
+    right = logp.sum()
+    mine = right + 1e-4 if wrong == "value" else 2 * right - right.item()
+    with pytest.raises(AssertionError, match="the two differ by"):
+        compare(mine, right, logp)
+    compare(logp.sum(), right, logp)

@@ -10,15 +10,12 @@ import pytest
 import torch
 from PIL import Image
 
-from course.kit import explorer, stakes
+from course.kit import explorer
 from course.kit.plots.words import title
 from course.sapo import explorer as sapo_explorer
-from refimpl import History, UserError
+from refimpl import History
 from refimpl.curves import curve
 from refimpl.gate import from_gate
-
-SEEN = 300
-"""Pixels that differ when a reader can see it: more than a number in a title."""
 
 
 def seesaw(returns=("line",), **more) -> explorer.Explorer:
@@ -71,23 +68,6 @@ def test_a_preset_sets_several_controls_and_draws_once():
     assert len(drawn) == 2, "the controls are still listened to"
 
 
-@pytest.mark.parametrize(
-    ("make", "given"),
-    [
-        (explorer.log_slider, (math.nan, 0.5, 2.0)),
-        (explorer.log_slider, (1.0, 0.0, 2.0)),
-        (explorer.slider, (5.0, 0.0, 2.0, 0.5)),
-        (explorer.slider, (1.0, 0.0, 2.0, 0)),
-        (explorer.slider, (0.05, 0.0, 1.0, 0.02)),  # not 0 plus steps of 0.02
-        (explorer.stops, ([1.0, 2.0], 3.0)),
-        (explorer.choice, (["x", "y"], "z")),
-    ],
-)
-def test_a_slider_of_no_range_is_refused(make, given):
-    with pytest.raises(UserError, match="β: "):
-        make("β", *given)
-
-
 def test_a_move_is_called_when_a_control_that_it_names_has_changed():
     figure, axis = plt.subplots(figsize=(2, 2))
     called = []
@@ -107,40 +87,6 @@ def test_a_move_is_called_when_a_control_that_it_names_has_changed():
     assert called == [("both", 0, 2)]
     play.set(a=1, b=3)
     assert called[1:] == [("left", 1), ("both", 1, 3)]
-
-
-def test_a_control_that_no_move_names_is_refused_and_so_is_a_move_without_control():
-    figure, axis = plt.subplots(figsize=(2, 2))
-    a = {"a": explorer.slider("a", 0, 0, 3, 1)}
-    more = {name: explorer.choice(name, ["x", "y"], "x") for name in "cd"}
-    with pytest.raises(UserError, match="no move names c, d"):
-        explorer.Explorer(figure, [lambda a: [axis.title]], a | more)
-    with pytest.raises(UserError, match="this explorer has no setting 'alpha'"):
-        explorer.Explorer(figure, [lambda alpha: [axis.title]], a)
-
-
-def test_the_strip_follows_and_a_prediction_is_answered_by_the_first_drag():
-    right = stakes.Prediction("Which way?", ("up", "down"), "up", "The slope is 1.")
-    play = seesaw(stakes=lambda a, b: f"a is {a:g}", prediction=right)
-    panel = play.panel
-    assert panel.strip.value == "a is 1" and panel.said.value == ""
-    panel.chosen.value = "down"
-    assert panel.said.value == stakes.NOW_DRAG, "not before the drag"
-    play.controls["a"].value = 2.0
-    assert panel.strip.value == "a is 2"
-    assert panel.said.value == "No: up. The slope is 1."
-    assert panel.chosen.disabled and panel.chosen in play.children[1].children
-    guessed = seesaw(prediction=right, presets={"steep": {"a": 2.0}})
-    guessed.panel.chosen.value = "up"
-    guessed.buttons["steep"].click()
-    assert guessed.panel.said.value.startswith("As you predicted: up.")
-    idle = seesaw(prediction=right)
-    idle.controls["b"].value += 1
-    assert idle.panel.said.value == "", "the question stays open"
-    idle.panel.chosen.value = "up"
-    assert idle.panel.said.value == "As you predicted: up. The slope is 1."
-    with pytest.raises(ValueError, match=r"the answer must be one of .* got 'left'"):
-        stakes.Prediction("Which way?", ("up", "down"), "left", "")
 
 
 @pytest.fixture
@@ -163,33 +109,6 @@ class Fake:
             hooks[0](run, step)
             self.busy.append(self.play.train.disabled)
         return run.history
-
-
-REWARDS = [0.3, 0.5, 0.6, 0.4, 0.2, 0.1]
-
-
-def test_the_button_trains_with_the_gate_and_adds_its_rewards(monkeypatch, sapo):
-    asked, before = Fake(REWARDS), sapo.pixels()
-    asked.play = sapo
-    monkeypatch.setattr(sapo_explorer, "train", asked)
-    sapo.train.click()
-    ((method, config),) = asked.asked
-    taus = {"tau_pos": 1.0, "tau_neg": 1.05}  # it opens as published
-    assert (method, config.hyperparameters) == ("sapo", taus)
-    assert (config.learning_rate, config.updates_per_rollout) == (6e-4, 16)
-    assert (config.rollouts, config.prompts_per_rollout, config.seed) == (6, 32, 0)
-    newest, older, _ = sapo.picture.mine
-    assert newest.get_ydata() == pytest.approx(REWARDS) and len(older.get_ydata()) == 0
-    assert (sapo.pixels() != before).any(-1).sum() > SEEN
-    assert "SAPO 1 / 1.05, seed 0: reward 0.30 → 0.10." in sapo.status.value
-    assert asked.busy == [True] * 6 and not sapo.train.disabled
-    sapo.train.click()
-    assert asked.asked[1][1].seed == 1, "the same gate: other dice"
-    sapo.buttons["one-sided 8.8"].click()
-    sapo.train.click()
-    method, config = asked.asked[2]
-    assert method.name == "one_sided" and config.seed == 0
-    assert len(newest.get_ydata()) == len(older.get_ydata()) == 6
 
 
 def test_the_gate_that_trains_is_the_gate_that_is_drawn():

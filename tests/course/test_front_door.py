@@ -51,7 +51,6 @@ CURVES = f"""{PANEL}
     const drawn = notebook.querySelectorAll('.explorer-picture defs path');
     return [...drawn].map(one => one.getAttribute('d')).join();
 """
-NOTE = f"{PANEL} return notebook.querySelector('.explorer-note')?.textContent;"
 
 
 @pytest.fixture(scope="module")
@@ -116,16 +115,3 @@ def test_a_newcomer_gets_from_the_first_page_to_a_slider_that_moves(lab):
         page.switch_to.active_element.send_keys(SHIFT_ENTER)
         before = seen(lambda: page.execute_script(PICTURE), "an explorer's picture")
         seen(lambda: moved(before), "another picture")
-
-
-@pytest.mark.skipif(bool(MISSING), reason=MISSING)
-def test_an_output_that_names_a_file_elsewhere_keeps_its_picture(lab):
-    """Whoever wrote a notebook chooses the name, and so what would be read."""
-    with chromium(1400, 900) as page:
-        page.get(f"{lab.address.rpartition('/')[0]}/elsewhere.ipynb?token={lab.token}")
-
-        def note() -> str:
-            page.execute_script(FOUND, "figure.explorer", "")
-            return page.execute_script(NOTE)
-
-        assert "no table has such a name" in wait(note, "a sentence", page)

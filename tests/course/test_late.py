@@ -1,4 +1,4 @@
-"""Chapter 15: what its stored runs were asked for, and what its numbers count."""
+"""Chapters 15 and 16: what stored runs were asked for, and what numbers count."""
 
 from types import SimpleNamespace
 
@@ -10,6 +10,7 @@ import refimpl as rl
 from course.kit import misreading
 from course.late_sampler import figures as pictures
 from course.late_sampler import late
+from course.probability import fork
 from experiments import store
 from refimpl import ALGORITHMS
 from refimpl.rollout import Batch
@@ -89,3 +90,21 @@ def test_score_centering_has_one_gradient_for_every_baseline(baseline, without):
         assert found[3].item() == pytest.approx(wanted, abs=1e-12)
     exact = [f(logits, mu, rewards, baseline, 99.0) for f in (entry.wrong, entry.right)]
     assert_close(*exact, rtol=0, atol=1e-12)
+
+
+# Chapter 16
+
+
+def test_the_fork_is_read_at_the_first_character():
+    """Prompts of two lengths; each is read by itself, without padding."""
+    model, prompts = random_model(), ["1+2=", "1+2+3="]
+    digits = torch.tensor(TOKENIZER.convert_tokens_to_ids([*"0123456789"]))
+    given = {"group_size": 3, "seed": 0, "max_new_tokens": 4}
+    rollout = rl.sample(model, TOKENIZER, prompts, **given)
+    each = []
+    for prompt in prompts:
+        ids = torch.tensor([TOKENIZER(prompt)["input_ids"]])
+        with torch.no_grad():
+            each.append(model(ids).logits[0, -1].softmax(-1)[digits].sum())
+    found = fork.first_is(model, rollout, digits)
+    assert_close(found, torch.stack(each).mean().item(), rtol=0, atol=1e-5)

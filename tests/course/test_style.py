@@ -7,15 +7,17 @@ stands out from white; steps of 5 are then what there is, and dashes do the rest
 """
 
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.colors import to_rgb
 
-from course.kit import plots
-from course.kit.plots import style, tokens
-from refimpl import ALGORITHMS, History, curve
+from course.kit.plots import primitives, style
+from course.moe_and_rspo import figures as routers
+from refimpl import ALGORITHMS
 
 DEUTERANOPIA = np.array(  # Machado et al. 2009, severity 1, linear RGB
     [
@@ -101,12 +103,26 @@ def test_every_method_of_the_registry_has_a_look_and_no_two_the_same(unknown):
     assert style.looks_of(["GRPO", "Nobody-3"])[1] == style.look(unknown[3])
 
 
-def test_a_method_that_nobody_knows_is_drawn(unknown):
-    """In curves, on tokens, and as a run: with its look, and no error."""
-    name, ink = unknown[0], style.look(unknown[0])[0]
-    figure = plots.curves({n: {s: curve(n, s) for s in (1, -1)} for n in ("ppo", name)})
-    assert figure.axes[0].lines[1].get_color() == ink
-    page = tokens.methods({"Nobody-0": name}, title="").axes[0]
-    assert to_rgb(ink) in [patch.get_facecolor()[:3] for patch in page.patches]
-    run = History(name, rows=[{"reward": 0.5, "accuracy": 0.5}])
-    assert plots.training({name: [run]}).axes[0].lines[0].get_color() == ink
+# What is computed on the way to a figure
+
+
+NAN = math.nan
+
+
+def test_a_nan_is_left_out_of_median_and_range():
+    """Where no run has a value they are NaN; a run that ended early counts before."""
+    runs = [[1.0, NAN, 5.0], [3.0, 4.0, NAN], [9.0, 2.0, NAN]]
+    assert primitives.summary(runs) == ([3, 3, 5], [1, 2, 5], [9, 4, 5])
+    assert primitives.summary([[1.0, 5.0], [3.0]]) == ([2, 5], [1, 5], [3, 5])
+    nothing = primitives.summary([[NAN], [NAN]])
+    assert all(math.isnan(column[0]) for column in nothing)
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.7, 0.2])
+def test_a_drifted_token_is_clipped_where_gamma_times_its_ratio_is(gamma):
+    """Also at a small γ, which lifts log π_old by much."""
+    shifted = gamma * routers.RATIOS
+    live = {1: shifted < math.exp(0.4), -1: shifted > math.exp(-0.4)}
+    for sign, free in live.items():
+        c = routers.coefficients(gamma, sign)
+        torch.testing.assert_close(c, torch.where(free, shifted, 0.0))

@@ -9,11 +9,10 @@ import shutil
 import zlib
 from base64 import b64encode
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from course.kit import explorer, stakes
+from course.kit import explorer
 from tests.course.test_explorer import seesaw
 from tests.tools.browser import MISSING, chromium, wait
 from tests.tools.execute import NOTEBOOKS, TABLES
@@ -102,27 +101,16 @@ def test_a_move_is_tabulated_over_the_controls_that_it_names():
     assert flat[1] > steep[1] and flat[3] == steep[3], "it rises from the same corner"
 
 
-def test_words_keep_every_digit():
-    figure = plt.figure()
-    one = figure.text(0.5, 0.5, "0.0125 of 1.005")
-    with in_points(figure):
-        svg = drawn(one, figure)
-    assert words(svg) == ["0.0125 of 1.005"] and ">0.0125 of 1.005<" in svg
+def test_a_presets_stop_stays_however_few_are_left():
+    control = tables.Control("n", explorer.slider("n", 3, 0, 20, 1), [{"n": 7}])
+    assert control.thin() and control.thin()
+    kept = [control.values[i] for i in control.stops]
+    assert {0, 3, 7, 20} < {*kept} and len(kept) < 12
 
 
 def test_what_changes_and_is_not_returned_is_refused():
     with pytest.raises(ValueError, match="a move changes what it does not return"):
         tables.tables(seesaw(["title"]))
-
-
-def test_the_strip_is_tabulated_and_the_prediction_with_its_answers():
-    guess = stakes.Prediction("Which way?", ("up", "down"), "up", "The slope is 1.")
-    moved = {"returns": ["line", "title"], "prediction": guess}
-    bundle = tables.tables(seesaw(stakes=lambda b: f"run {b // 2}", **moved))
-    strip = tables.unpacked(bundle)["strip"]
-    said = [tables.state(strip, [0, stop], bundle) for stop in range(4)]
-    assert said == ["run 0", "run 0", "run 1", "run 1"]
-    assert bundle["prediction"]["said"]["down"] == "No: up. The slope is 1."
 
 
 def test_what_is_displayed_is_kept_under_its_name(tmp_path, monkeypatch):
@@ -250,9 +238,3 @@ def test_a_hostile_table_reaches_nothing(browser):
     reached, hidden, _, left, said = browser.execute_async_script(PLAY, hostile)
     assert (reached, hidden, said) == (0, True, HOSTILE)
     assert set(left) == {"g", "g id", "g id transform", "use", "rect"}
-
-
-def test_a_table_for_another_player_leaves_the_picture_and_says_so(browser):
-    bundle = tables.tables(seesaw(["line", "title"])) | {"version": 1}
-    _, hidden, note, *_ = browser.execute_async_script(PLAY, bundle)
-    assert not hidden and note.startswith("This picture stands still here (its table")

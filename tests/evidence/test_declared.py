@@ -47,28 +47,6 @@ def test_a_fifth_is_slower_than_all_tokens_and_a_random_fifth_as_good_as_the_top
     assert (found[rate, "top", "all"].high < -0.05) == (rate == 2e-4)
 
 
-def test_arms_with_one_answer_differ_from_the_group_in_the_advantage_alone():
-    same = ("minibatches", "epochs", "rollouts", "corrections", "normaliser")
-    for job in one_answer.RUNS.jobs():
-        config, group = map(
-            one_answer.RUNS.config, (job, job | {"arm": one_answer.GROUP})
-        )
-        assert config.prompts_per_rollout * config.group_size == 128
-        assert config.hyperparameters in ({}, group.hyperparameters)
-        assert all(getattr(config, name) == getattr(group, name) for name in same)
-    usual = rl.TrainConfig().critic_learning_rate
-    assert usual == 5 * min(one_answer.RATES)
-
-
-def test_one_answer_is_level_with_a_group_with_a_critic_or_without():
-    """Waiting for the critic is dear."""
-    words = {arm: one_answer.against_group(arm)[1] for arm in [*one_answer.ARMS][1:]}
-    waits = "128 × 1, critic, 10 rollouts ahead"
-    assert words.pop(waits) == "contradicted"
-    assert {*words.values()} == {"none that matters"}
-    assert all(arm in one_answer.table() for arm in one_answer.ARMS)
-
-
 def test_whether_the_gate_on_whole_answers_helps_is_undecided_at_both_lags():
     """As chapter 19 tells it, though the gate drops much at the larger lag."""
     made = {lag: sequence_gate.gain(lag) for lag in sequence_gate.LAGS}
@@ -82,25 +60,6 @@ def test_whether_the_gate_on_whole_answers_helps_is_undecided_at_both_lags():
     assert free["mean"].tolist() == pytest.approx([0.81, 0.71], abs=5e-3)
     assert gated["mean"].tolist() == pytest.approx([0.86, 0.67], abs=5e-3)
     assert (free["dropped"] == 0).all() and "undecided" in sequence_gate.table()
-
-
-def test_turns_came_out_as_declared_but_for_one_outcome():
-    """Without a loss on them, answers that are cut off do not become more. They stay,
-    while they become fewer where they are paid 0."""
-    found = turns.outcomes()
-    assert (found["count"] == len(turns.SEEDS)).all()
-    least, most, mean = found["min"], found["max"], found["mean"]
-    gain, norm, cosine, same = turns.DECLARED.values()
-    assert least["reward, right − observations"] >= gain
-    assert least["first gradient's norm / the right one's"] >= norm
-    assert most["its cosine with the right one"] < cosine
-    assert abs(mean["reward, gigpo − grpo"]) < same
-    held = "share cut off, last − first, {}".format
-    assert most[held("paid 0")] < 0 and least[held("no loss")] < 0
-    assert mean[held("no loss")] > mean[held("paid 0")] + 0.1
-    of = "right turns of failed answers with credit, {}".format
-    assert mean[of("differences, 4")] > 0.5
-    assert most[of("grpo")] == most[of("gigpo, 1")] == most[of("gigpo, 2")] == 0
 
 
 def test_observations_are_trained_on_in_one_arm_alone_and_with_their_log_probs():

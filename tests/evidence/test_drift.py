@@ -8,13 +8,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from experiments import grid
-from experiments.arms import ARMS, OneSidedIfShared, _soft
 from experiments.drift import Drift, Pace, shared
 from refimpl import collect, log_probs, updates
 from refimpl.models import weights
 from refimpl.moe import routed
-from tests.worlds import SMALL, fixed_noise, prepared, random_moe, small_run, warm_model
+from tests.worlds import fixed_noise, prepared, random_moe, small_run, warm_model
 
 
 @pytest.mark.parametrize("moe", [False, True])
@@ -116,44 +114,3 @@ def test_tokens_are_shared_up_to_where_responses_part(tokens, group, good, expec
     mask, group = (ids != 0).float(), torch.tensor(group)
     common = shared(SimpleNamespace(tokens=ids, mask=mask, group=group), advantages)
     assert common.tolist() == [[t < count for t in range(3)] for count in expected]
-
-
-def test_the_gate_for_shared_tokens_lets_back_what_both_kinds_of_answer_begin_with():
-    """1 2 is good and bad at once: where it fell, the good answer's may come back."""
-    gate = OneSidedIfShared(8.8)
-    ids = torch.tensor([[1, 2, 3], [1, 2, 4]])
-    advantages = torch.tensor([[1.0], [-1.0]]).expand(2, 3)
-    fell, rose = torch.full((2, 3), 0.7), torch.full((2, 3), 1.3)
-    assert torch.equal(gate(fell, advantages), _soft(fell, 8.8))  # nothing was read
-    one = torch.ones(2, 3)
-    gate.rollout = SimpleNamespace(tokens=ids, mask=one, group=torch.zeros(2).long())
-    opened = [(gate(r, advantages) == 1).long().tolist() for r in (fell, rose)]
-    assert opened == [[[1, 1, 0], [0, 0, 0]], [[0, 0, 0], [1, 1, 0]]]
-
-
-def test_a_run_of_that_gate_sees_whole_groups_and_the_rollout_that_its_loss_is_of():
-    """A rollout is passed in parts as large as a group, sorted by length."""
-    algorithm, read = ARMS["one-sided 8.8, shared tokens"].method()
-    seen, counts = [], []
-
-    def watched(model, rollout, temperature):
-        counts.append(rollout.group.unique(return_counts=True)[1])
-        found = read(model, rollout, temperature)
-        seen.append(read.__self__.rollout is rollout)
-        return found
-
-    watched.by_group = read.by_group
-    size = SMALL.group_size
-    settings = {"micro_batch_size": size, "minibatches": 1, "epochs": 2}
-    small_run(algorithm, log_probs=watched, reward=fixed_noise, **settings)
-    # The first pass compares its log-probs with the policy's, before any rollout.
-    assert all(seen) and all((count == size).all() for count in counts[1:])
-
-
-def test_a_stored_run_reads_through_its_gate(monkeypatch):
-    def trained(algorithm, **given):
-        raise InterruptedError(type(given["log_probs"].__self__).__name__)
-
-    monkeypatch.setattr(grid, "trained", trained)
-    with pytest.raises(InterruptedError, match="OneSidedIfShared"):
-        grid.RUNS.run(grid.Cell("one-sided 8.8, shared tokens").job(10, 1000))

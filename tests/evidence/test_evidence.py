@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
 from experiments import evidence, grid, store
 from experiments.arms import AT_PACE
@@ -15,7 +16,7 @@ from experiments.claims import CLAIMS
 from experiments.command import main
 from experiments.effects import STARTS
 from experiments.experiment import Experiment, trained
-from experiments.grid import COLUMNS, RUNS, Cell
+from experiments.grid import COLUMNS, RUNS, Cell, maj_at
 from experiments.outcomes import CELL, outcomes
 from experiments.statistics import Estimate
 from refimpl import ALGORITHMS, UserError, WarmStart
@@ -82,12 +83,6 @@ def test_reward_and_the_way_to_a_reward(tmp_path, reward, lived, expected):
     assert (run["arm"], run["start"], run["seed"]) == ("GRPO", 0, 0)
 
 
-def test_a_run_of_three_rollouts_earns_their_mean(tmp_path):
-    three = rows(lambda s: 0.1 * (s + 1), 3)
-    run = outcomes_of(tmp_path, three, changed=(("rollouts", 3),))
-    assert run["reward"] == pytest.approx(0.2) == run["area"]
-
-
 def test_each_outcome_has_its_rollouts_and_what_is_not_known_is_left_out(tmp_path):
     """What collapses is measured before it, what stands still as a whole."""
     given = rows(lambda s: 0.9, **{"before/maj@8": 0.25, "after/maj@8": 0.75})
@@ -111,32 +106,6 @@ def test_a_cell_is_run_once_with_the_most_seeds_that_any_claim_asks_for(names):
     assert len(jobs) == len(set(jobs))
     seeds = [seed for cell, start, seed in jobs if (cell, start) == (shared, 0)]
     assert seeds == [0, 1, 2, 3]
-
-
-def test_the_plan_counts_what_is_missing_and_prices_it(tmp_path):
-    assert evidence.missing(evidence.done(STORED), evidence.NAMES) == []
-    jobs, n = evidence.wanted(["16"]), 2 * STARTS - 1
-    plan = evidence.plan(
-        filled(tmp_path, *((*job, rows()) for job in jobs[:n])), ["16"]
-    )
-    (line,) = (x.split() for x in plan.splitlines() if x[:2] == "16")
-    assert line[-3:] == ["10", "1", f"{12.5 / 3600:.1f}"] and "1 runs are miss" in plan
-
-
-def test_run_makes_what_is_missing_once(tmp_path, monkeypatch):
-    out, made = tmp_path / "e", []
-    nine = replace(CLAIMS[8], starts=(0,))
-    monkeypatch.setitem(evidence.NAMES, "9", nine)
-    monkeypatch.setattr(RUNS, "check", lambda job: None)
-    monkeypatch.setattr(
-        RUNS, "run", lambda job: made.append(n := job["seed"]) or (rows(n=n + 1), ABOUT)
-    )
-    for _ in range(2):
-        evidence.run_all(out, ["9"])
-        assert made == [0, 0, 1, 1]
-    runs, stored = evidence.read(out)
-    assert runs["seed"].tolist() == made and len(stored) == sum(made) + len(made)
-    assert evidence.parts(out) == [tmp_path / "e.9"], "a claim's runs are its own file"
 
 
 def test_new_runs_begin_where_everybody_can_and_share_no_dice(tmp_path, monkeypatch):
@@ -202,27 +171,6 @@ def test_a_stored_run_is_repeated_as_it_was_or_refused(repeatable, monkeypatch):
     file.write_text(file.read_text().replace(line["weights"], ""))
     with pytest.warns(UserWarning, match="the weights from which the run"):
         evidence.repeat(out, run_key)
-
-
-def test_some_runs_are_drawn_and_made_again(repeatable, capsys):
-    """Those that begin from weights of this clone; on this machine they are equal."""
-    out, _ = repeatable
-    with pytest.raises(UserError, match="begins from weights of this clone"):
-        evidence.repeat_some(out)
-    RUNS.fill(f"{out}.more", [Cell("GRPO", 8e-4, 1).job(10, 1000)])
-    (line,) = evidence.repeat_some(out, count=5).splitlines()[2:]
-    assert "GRPO, sums, K = 1, 0.0008" in line and "2 of 2" in line
-    assert "0.0e+00" in line and line.endswith("equal in every digit")
-    asked = "evidence repeat --claims pace-1 --out".split()  # of sixteen updates
-    assert main([*asked, str(out)]) == 2
-    assert "no run of pace-1 at" in capsys.readouterr().err
-    assert main("evidence ledger --claims 1".split()) == 2
-    assert "about all claims" in capsys.readouterr().err
-    runs, _ = evidence.read(out)
-    (one,) = runs[runs["start"] == 10].itertuples()
-    other = one._replace(processor="another")
-    assert "within 0.05" in evidence.expected(other)
-    assert "may diverge" in evidence.expected(other._replace(updates=16, rate=6e-4))
 
 
 def test_a_run_keeps_pace_with_the_stored_run_of_the_same_dice(tmp_path, monkeypatch):
@@ -382,3 +330,24 @@ def test_a_damaged_store_is_named_and_left_as_it_is(kind, broken, what, out, cap
         assert f"{str(out)!r} are damaged" in line and what in line
         assert f"git checkout {out.parent}" in line
     assert {file: file.read_bytes() for file in out.parent.iterdir()} == before
+
+
+# maj@k: the answer that most of a lot give, lot by lot
+
+
+@pytest.mark.parametrize(
+    ("given", "k", "expected"),
+    [
+        (["7", "8", "8"], 3, 0.0),  # 8 has the most, and is wrong
+        (["7", "8"], 2, 1.0),  # on a tie the one that came first
+        (["8", "7"], 2, 0.0),
+        (["8", "7", "7", "8"], 2, 0.5),  # two lots, none overlaps
+        (["8", "7", "7", "7", "8"], 2, 0.5),  # the fifth makes no lot
+    ],
+)
+def test_the_commonest_of_a_lot_decides_and_the_first_on_a_tie(given, k, expected):
+    """7 is right."""
+    scores = torch.tensor([[float(answer == "7") for answer in given]])
+    assert maj_at(scores, [given], k) == pytest.approx(expected)
+    two = torch.cat([scores, 0 * scores])
+    assert maj_at(two, [given, given], k) == pytest.approx(expected / 2)

@@ -2,8 +2,11 @@
 
 import math
 
+import pandas as pd
 import pytest
 
+from experiments.gpu import gates
+from experiments.gpu.gates import PAIRS, RATES
 from experiments.statistics import benjamini_hochberg, estimate, holms
 from refimpl import UserError
 
@@ -47,3 +50,22 @@ def test_corrections_for_many_tests_by_hand():
     assert benjamini_hochberg(p) == pytest.approx([0.02, 0.04, 0.04, 0.02])
     assert holms([]) == benjamini_hochberg([]) == []
     assert holms([0.9, 0.8]) == [1.0, 1.0]
+
+
+# One side or two on a pretrained model
+
+
+def test_a_seed_counts_with_all_of_its_runs():
+    names = ["arm", "task", "updates", "rate", "seed"]
+    one, two = PAIRS["hard"]
+    cells = {
+        (arm, "sums", 16, rate, seed): (arm == one) * (0.1 + 0.1 * seed)
+        for arm in (one, two)
+        for rate in RATES[16]
+        for seed in range(3)
+    }
+    table = pd.Series(cells).rename_axis(names)
+    assert gates.compared(table, one, two, "sums", 16).effect == pytest.approx(0.2)
+    del cells[two, "sums", 16, RATES[16][0], 2]
+    fewer = gates.compared(pd.Series(cells).rename_axis(names), one, two, "sums", 16)
+    assert (fewer.starts, fewer.effect) == (2, pytest.approx(0.15))

@@ -7,6 +7,8 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from experiments import store
 from experiments.experiment import Experiment
@@ -30,6 +32,9 @@ def filled(tmp_path, runs=2) -> Path:
 
 
 def test_what_is_added_is_read_again(tmp_path):
+    store.paths(tmp_path / "new")[-1].touch()  # a process that was killed at once
+    assert store.stored(tmp_path / "new") == {}
+    store.paths(tmp_path / "new")[-1].unlink()
     out = filled(tmp_path)
     runs, rows = read(out)
     assert runs["seed"].tolist() == [0, 1] and runs["arm"].tolist() == ["GRPO"] * 2
@@ -67,19 +72,28 @@ def test_a_key_names_configuration_salt_weights_and_behaviour(monkeypatch):
     assert len(keys | {key(known)}) == 5
 
 
-def test_what_a_killed_process_added_is_read_and_kept(tmp_path):
-    """It is in the database alone, and the next process exports it with its own."""
-    out = filled(tmp_path)
-    killed = Store(out, COLUMNS)
-    killed.add({**SPEC, "seed": 2}, ROWS, ABOUT)
-    killed.lock.release()
-    runs, rows = read(out)
-    assert runs["seed"].tolist() == [0, 1, 2] and len(rows) == 6
-    with Store(out, COLUMNS) as again:
-        again.add({**SPEC, "seed": 3}, ROWS, ABOUT)
-    assert not store.paths(out)[-1].exists()
-    both = read(out)[0]
-    assert both["seed"].tolist() == [0, 1, 2, 3] and both[:3].equals(runs)
+@given(st.lists(st.sampled_from(["add", "killed", "killed late", "closed"])))
+def test_what_was_added_is_found_in_its_order_however_a_process_ends(
+    tmp_path_factory, moments
+):
+    """Before it exports, after that with the database still there, or as it should."""
+    out, added = tmp_path_factory.mktemp("store") / "real", []
+    kept = Store(out, COLUMNS)
+    for moment in moments:
+        if moment == "add":
+            kept.add({**SPEC, "seed": len(added)}, ROWS, ABOUT)
+            added.append(len(added))
+        else:
+            if moment == "killed late" and added:
+                store.export(out, store.stored(out).values())
+            kept.close() if moment == "closed" else kept.lock.release()
+            assert moment != "closed" or not store.paths(out)[-1].exists()
+            kept = Store(out, COLUMNS)
+        if added:
+            runs, rows = read(out)
+            assert runs["seed"].tolist() == added and len(rows) == 2 * len(added)
+            assert rows["reward"].tolist() == [0.25, 0.333333] * len(added)
+    kept.lock.release()
 
 
 def test_one_process_at_a_time_adds_runs_and_each_once(tmp_path):

@@ -20,7 +20,7 @@ from refimpl.loss_terms import KL, RouterShift
 from refimpl.pretrained import fast, logprobs
 from refimpl.sft import WarmStart
 from tests import worlds
-from tests.rollout.test_decoding import drawn
+from tests.rollout.test_rollout import drawn
 from tests.worlds import TOKENIZER, fixed_noise
 
 DEVICE = "cuda"

@@ -8,12 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from experiments import bench
 from experiments.command import main
 from experiments.gpu import check, experts
-from refimpl import History, sample
 from tests import worlds
-from tests.worlds import EOS, PAD, TOKENIZER, random_model
 
 
 @pytest.fixture(scope="module")
@@ -39,36 +36,6 @@ def test_every_part_is_timed_by_its_tokens(figures):
     warm = figures["GRPO to 0.90"]
     assert 0 < warm["last loss, nats"] < warm["first loss, nats"]
     assert "fetch smollm2" in figures["SmolLM2 with a LoRA"]["not measured"]
-
-
-def test_generate_is_credited_with_the_tokens_through_the_first_end(monkeypatch):
-    model, a = random_model(), 5
-    rows = torch.tensor([[a, a, EOS, PAD], [EOS, PAD, PAD, PAD], [PAD, a, a, a]])
-    given = model, TOKENIZER, 1, ["1+2=", "3+4=", "5+6="], 1, 4
-    written = lambda input_ids, **_: torch.cat([input_ids, rows], 1)  # noqa: E731
-    monkeypatch.setattr(bench, "seconds", lambda work: work() and 0.5)
-    monkeypatch.setattr(model, "generate", written)
-    speed = bench.sampler(*given)
-    assert speed["model.generate, tokens/s"] == (3 + 1 + 4) / 0.5
-    rollout = sample(model, TOKENIZER, given[3], max_new_tokens=4)
-    assert speed["sampler, tokens/s"] == rollout.mask.sum() / 0.5
-    assert speed["generate: share of products, attention, drawing"] == 0
-
-
-def test_a_methods_figures_are_those_of_its_runs_and_stand_in_the_table(monkeypatch):
-    """Three seeds, rollouts of 2 s: two runs are there after the first, one never."""
-    names = "accuracy", "step_time", "num_samples", "completions/mean_length"
-    ends = (0.95, 0.95), (0.95, 0.9), (None, 0.5)
-    runs = [[(one, 2.0, 16.0, 5.0), (two, 2.0, 64.0, 10.0)] for one, two in ends]
-    rows = ([dict(zip(names, row)) for row in run] for run in runs)
-    monkeypatch.setattr(bench, "train", lambda *_, **__: History("grpo", next(rows)))
-    monkeypatch.setattr(bench, "peak_memory", lambda: 4410)
-    found = bench.training("grpo", "tiny", 3)
-    assert found["grpo: sampled tokens/s"] == (16 * 5 + 48 * 10) / 4
-    found["grpo: rollouts/s"] = bench._or_none(math.inf)
-    assert bench.table(found).splitlines()[2:] == [
-        "| GRPO | 0.9 | 0.5 | 1 | 2 | 2 | – | 140 | 4,410 |"
-    ]
 
 
 # What goes wrong while measuring
@@ -122,28 +89,6 @@ def test_what_was_measured_before_a_crash_or_the_limit_is_written(
     check.gpu_check("cpu", out, tiny=True)
     over = {"not measured": "the limit of -1 seconds was reached"}
     assert json.loads(out.read_text())["two"] == over
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ([], "torch sees no CUDA device on this machine"),
-        (["--device", "cuda:0", "--tiny"], "torch sees no CUDA device"),
-        (["--device", "cpu"], "on the CPU would say nothing about a GPU"),
-        (["--device", "gpu", "--tiny"], "cannot use device 'gpu'"),
-        (["--device", "cpu", "--tiny", "--out", "."], "cannot write a file to '.'"),
-    ],
-)
-def test_without_a_gpu_it_says_so_and_measures_nothing(
-    given, words, monkeypatch, tmp_path, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    only(monkeypatch, one=broken)
-    assert main(["gpu-check", *given]) == 2
-    printed = capsys.readouterr()
-    assert words in printed.err and printed.err.count("\n") == 1
-    assert printed.out == "" and not list(tmp_path.iterdir())
 
 
 def test_experts_learn_in_autocasts_dtype():

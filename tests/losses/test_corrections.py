@@ -68,6 +68,7 @@ def test_by_hand(rules, wanted):
 def test_opsm_drops_bad_tokens_by_how_far_the_learner_is_from_the_sampler():
     found = factor_of({"opsm": 0.17}, advantages=HALF) * MASK
     assert found.tolist() == [[1, 1, 1, 0], [1, 0, 1, 0]]
+    assert factor_of({"opsm": 0.17}, advantages=0 * BAD).bool().all()  # 0 is not bad
     back = tensor([[-5.0] * 4] * 2)  # π_θ is at μ again, whatever π_old is
     assert factor_of({"opsm": 0.17}, now=back).bool().all()
     away = factor_of({"opsm": 0.17}, advantages=-BAD, now=back - 0.18)

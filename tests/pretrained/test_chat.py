@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import warnings
 
 import pytest
 from tokenizers.processors import TemplateProcessing
@@ -12,7 +11,7 @@ from refimpl.hooks import Samples
 from refimpl.pretrained.chat import Chat
 from refimpl.rewards import conversational
 from refimpl.sampling import encode
-from refimpl.tasks import Arithmetic, TaskWarning, make_tokenizer
+from refimpl.tasks import Arithmetic, make_tokenizer
 from tests.worlds import TOKENIZER, random_model, small_run
 
 # system: '+', user: '=', assistant: '?', each with ';' at its end
@@ -102,18 +101,8 @@ def test_switches_reach_the_template():
     chat = Chat(Arithmetic(), made, switches={"thinks": True})
     assert chat.prompt("1+1=") == "+00;=1+1=;?" != Chat(Arithmetic(), made).prompt("1")
     assert repr(chat) != repr(Chat(Arithmetic(), made))
-
-
-def test_a_turn_that_ends_in_another_token_is_said():
-    """A sampler that knows only eos would run on past the turn."""
-    written = TEMPLATE.replace("'user': '='", "'user': '=', 'assistant': '?'")
-    for end, warned in (("<unk>", 1), (TOKENIZER.eos_token, 0)):
-        made = tokenizer(written.replace("+ ';'", f"+ '{end}'"))
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", TaskWarning)
-            Chat(Arithmetic(), made)
-        assert len(caught) == warned
-        assert not caught or "ends a turn with '<unk>'" in str(caught[0].message)
+    closed = Chat(Arithmetic(), made, switches={"add_generation_prompt": False})
+    assert closed.prompt("1") == Chat(Arithmetic(), made).prompt("1")
 
 
 def beginning(adds_bos: bool):

@@ -5,13 +5,12 @@ from copy import deepcopy
 import pytest
 import torch
 
-from experiments import bench
 from refimpl import sampling
 from refimpl.pretrained import fast
 from refimpl.pretrained.fast import Direct, common
 from refimpl.sampling import Decoder
 from tests.rollout.families import SUPPORTED, build
-from tests.rollout.test_decoding import drawn
+from tests.rollout.test_rollout import drawn
 from tests.worlds import (
     gpt2,
     own_process,
@@ -85,12 +84,3 @@ def test_what_all_prompts_begin_with_is_read_once(monkeypatch):
     assert read == [(1, 8), (3, 5)]
     assert common([[1] * 9]) == common([[1] * 8] * 3) == []
     assert common([[1] * 9, [1] * 12]) == [1] * 8
-
-
-def test_what_every_sampler_pays_is_a_share_of_its_time():
-    x = torch.randn(500, 500)
-    for work in (x.mm, lambda y: y.softmax(-1)):
-        found = bench.share_needed(lambda work=work: [work(x) for _ in range(50)])
-        assert 0.3 < found <= 1
-    assert bench.share_needed(lambda: [x + x for _ in range(50)]) == 0
-    assert bench.share_needed(lambda: [x + x for _ in range(50)], "^aten::") > 0

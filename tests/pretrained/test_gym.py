@@ -1,9 +1,7 @@
 """reasoning-gym's datasets as tasks: splits, settings, answers, and who judges them."""
 
-import copy
 import decimal
 import os
-import pickle
 import random
 import signal
 import subprocess
@@ -100,21 +98,7 @@ def test_the_same_seed_draws_the_same_and_touches_no_global_state(task, monkeypa
     assert task.held_out(8) != task.held_out(8, 1)
 
 
-def test_what_has_too_few_questions_is_refused():
-    with pytest.raises(UserError, match="too few questions"):
-        ReasoningGym("count_bits", max_n=1).held_out(4)
-
-
 # Settings
-
-
-def test_a_task_is_its_settings(task):
-    own = "max_digits=1, max_terms=2, min_terms=2, partial_credit=False"
-    assert repr(task) == f"ReasoningGym('chain_sum', extract='last', {own})"
-    assert task == pickle.loads(pickle.dumps(task))
-    assert hash(task) == hash(copy.deepcopy(task))
-    scored = ReasoningGym("countdown", scorer=answers.contains_answer)
-    assert "<function contains_answer>" in repr(scored)
 
 
 @pytest.mark.parametrize(
@@ -122,16 +106,9 @@ def test_a_task_is_its_settings(task):
     [
         ("chainsum", {}, "did you mean 'chain_sum'"),
         ("chain_sum", {"max_term": 2}, "unexpected keyword argument 'max_term'"),
-        ("chain_sum", {"seed": 2}, "multiple values for keyword argument 'seed'"),
-        ("chain_sum", {"max_terms": 1}, "max_terms must be >= min_terms"),
-        ("chain_sum", {"max_terms": "2"}, "refuses these settings: TypeError"),
         ("chain_sum", {"extract": "first"}, "must be 'whole' or 'last'"),
-        ("calendar_arithmetic", {"tasks": ["x"]}, "Invalid tasks: x"),
         ("countdown", {}, "runs the answer as Python"),
         ("game_of_life_halting", {}, "rewards one text for nearly all problems"),
-        ("gsm_symbolic", {}, "reads digits alone"),
-        ("coin_flip", {"scorer": 3}, "scorer must be a function or None, got 3"),
-        ("composite", {}, "calls those of other datasets"),
     ],
 )
 def test_bad_settings(name, settings, words):
@@ -188,15 +165,6 @@ def test_every_dataset_pays_its_own_answer_however_it_is_read(part, how):
         if how != "whole":
             own = f"<think>{'1, 2 or 3? ' * 500}</think>\n{own}"
         assert task.reward([], [own], entry=[entry])[0] >= 0.99, (name, own[-300:])
-
-
-def test_a_scorer_of_ones_own_pays_in_place_of_the_datasets():
-    """Which rewards -7 for 7 here."""
-    task = ReasoningGym("gsm_symbolic", scorer=answers.math_correct)
-    row = task.sample(1, 0)[0]
-    told = [row["answer"], f"-{row['answer']}"]
-    given = {n: [row[n]] * 2 for n in ("answer", "entry")}
-    assert task.reward([], told, **given) == [1.0, 0.0]
 
 
 # What a model wrote is never run
@@ -273,31 +241,6 @@ def test_only_a_whole_text_of_the_task_is_evaluated(source, scored_by):
 
 FORMULAS = r"\frac{x^3}{3}+C|\lim_{x\to0}\frac{\sin x}{x}|\sum_{n=1}^\infty 1/n^2|"
 FORMULAS += r"\int e^{-x^2}dx|\frac{\partial(xy)}{\partial x}|e^{i\pi}"
-
-
-@pytest.mark.parametrize("formula", FORMULAS.split("|"))
-def test_an_ordinary_formula_is_wrong_and_no_attack(formula):
-    """sympy compiles code of its own to integrate, to sum and to factor."""
-    before = judge.failed.copy()
-    given = [f"${formula}$", "$(x+1)^2$"]
-    settings = {"answer": ["$x^2+2x+1$"] * 2, "time_limit": 30.0}  # of a busy machine
-    assert answers.math_correct([], given, **settings) == [0.0, 1.0]
-    assert judge.failed == before
-
-
-def test_each_slow_answer_leaves_the_next_ones_half_the_time(monkeypatch):
-    """Down to a sixteenth: a rollout of slow answers costs seconds."""
-    given = []
-
-    def verdict(scorer, answer, entry, limit):
-        given.append((answer, limit))
-        return {"score": 0.0} if answer == "7" else {"fate": "slow"}
-
-    monkeypatch.setattr(judge, "verdict", verdict)
-    texts, limits = ["7", "1", "7", *"234567"], [2, 2, 1, 1, 0.5, 0.25, 0.125, 0.125]
-    with pytest.warns(TaskWarning, match="took longer than 2 s"):
-        judge.scores(("reasoning_gym", "slow ones", {}), texts, [{}] * 9, 2.0)
-    assert given == list(zip(texts, [*limits, 0.125]))
 
 
 @pytest.mark.filterwarnings("ignore::refimpl.tasks.TaskWarning")

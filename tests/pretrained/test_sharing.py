@@ -133,11 +133,6 @@ def test_what_can_share(family, changed, head, possible):
         assert sharing.agrees(policy)
 
 
-def test_a_vocabulary_of_eight_is_tried_on_tokens_that_it_has():
-    kind, settings = families.SUPPORTED["Llama"]
-    assert sharing.agrees(families.build(kind, settings | {"vocab_size": 8}))
-
-
 def test_a_mask_that_a_model_ignores_is_found_out(monkeypatch):
     everywhere = lambda owner: torch.ones(*owner.shape, owner.shape[1]) > 0  # noqa: E731
     monkeypatch.setattr(sharing, "attends", everywhere)
@@ -170,6 +165,10 @@ def test_groups_stay_together_in_a_micro_batch():
     assert [len(part.group.unique()) for part in parts] == [1] * 8
     longest = [int(part.end.max()) for part in parts]
     assert longest == sorted(longest)
+    one = batch.rows(torch.tensor([0] * 4))  # four rows of one length
+    one = replace(one, rollout=replace(one.rollout, group=torch.tensor([0, 1, 0, 1])))
+    parts = one.micro_batches(one.mask, torch.arange(4), 2, by_group=True)
+    assert [p.rollout.group.tolist() for p, _ in parts] == [[0, 0], [1, 1]]
 
 
 def test_what_cannot_share_is_refused():

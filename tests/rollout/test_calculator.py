@@ -139,25 +139,6 @@ def test_no_text_breaks_the_calculator_or_the_verifier(text):
     assert WORLD.habit(text) in WORLD.habits and WORLD.progress("3+4=", [text]) < 1
 
 
-CHEATS = {
-    "right": ("[3+9][12+4]#16", 1.0),
-    "guessed": ("#16", 1.0),
-    "the tool's last number, not the policy's": ("[3+9][12+4]", 0.0),
-    "the tool's part written by the policy": ("[3+9=12;#16", 0.0),
-    "the tool's part after a call": ("[3+9]=12;#16", 0.0),
-    "two answers": ("#15#16", 0.0),
-    "an answer before the call": ("#16[12+4]#16", 0.0),
-    "calls alone": ("[0+0][0+0][0+0]", 0.0),
-    "nothing": ("", 0.0),
-    "no text": (None, 0.0),
-}
-
-
-@pytest.mark.parametrize(("text", "paid"), CHEATS.values(), ids=CHEATS)
-def test_the_verifier_pays_for_the_policys_last_word_alone(text, paid):
-    assert WORLD.reward(None, [text], answer=[16]) == [paid]
-
-
 def test_habits_come_in_their_shares_and_are_what_they_say():
     rows = WORLD.demonstrations(6000, 0)
     kinds = {"call": 0, "guess": 0, "slip": 0, "early": 0, "broken": 0}

@@ -6,14 +6,13 @@ import pytest
 import torch
 
 from refimpl import UserError, sample
-from refimpl.logprobs import check_sampling, values
+from refimpl.logprobs import values
 from refimpl.models import (
     build,
     frozen_copy,
     make_critic,
     trainable_copy,
 )
-from refimpl.tasks import make_tokenizer
 from tests.rollout import families
 from tests.worlds import (
     PROMPTS,
@@ -145,13 +144,3 @@ def test_values_come_from_before_each_response_token():
         assert (every[i, length:] == 0).all()
     with pytest.raises(UserError, match="one number per token"):
         values(random_model(), rollout)
-
-
-def test_a_tokenizer_without_padding_is_enough():
-    bare = make_tokenizer()
-    bare.pad_token = None
-    model, settings = random_model(), {"max_new_tokens": 8, "seed": 3}
-    rollout, usual = (sample(model, t, PROMPTS, **settings) for t in (bare, TOKENIZER))
-    assert torch.equal(rollout.tokens * rollout.mask, usual.tokens * usual.mask)
-    assert torch.equal(rollout.logp, usual.logp)
-    check_sampling(model)

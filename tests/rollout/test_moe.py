@@ -101,35 +101,6 @@ def test_what_is_recorded_is_what_each_row_alone_visits(make):
     assert rollout.experts.dtype == torch.int16 and not rollout.experts.is_inference()
 
 
-@pytest.mark.parametrize(
-    ("prompts", "settings"),
-    [
-        (["3+9="], {}),
-        (["9+8+7+6+5=", "1=", "1="], {"group_size": 1}),  # the longest first
-        (["1=", "9+8+7+6+5="], {"max_new_tokens": 1}),  # only the prompts are read
-        (["1=", "9+8+7+6+5="], {"max_new_tokens": 2, "group_size": 8}),
-        (PROMPTS, {"group_size": 6, "max_new_tokens": 40, "top_k": 4}),
-    ],
-)
-def test_prompts_and_lengths_of_any_kind_are_recorded(prompts, settings):
-    model = exact(random_moe())
-    assert is_record(model, recorded(model, prompts, **settings))
-
-
-def test_the_recorded_probability_is_the_routers():
-    """Against softmax(W x), x as it reaches the second router."""
-    model, inputs = random_moe(), []
-    rollout, router = recorded(model), recorder.routers(model)[1]
-    with router.register_forward_pre_hook(lambda _, given: inputs.append(given[0])):
-        log_probs(model, rollout)
-    probs = (inputs[0].flatten(0, -2) @ router.weight.T).softmax(-1)
-    probs = probs.view(*rollout.ids.shape, -1)
-    best, read = probs.topk(2).indices, read_positions(rollout)
-    assert torch.equal(best[read], rollout.experts[:, :, 1][read].long())
-    gap = probs.gather(-1, best).log() - rollout.router_logp[:, :, 1]
-    assert gap[read].abs().max() < ROUNDING
-
-
 def test_rows_and_join_carry_the_experts():
     model = random_moe()
     one, other = recorded(model, seed=1), recorded(model, seed=2)
@@ -252,6 +223,18 @@ def test_overlap_by_hand():
     """That of probabilities, the router shift, is in tests/losses/test_shift.py."""
     old, new = tensor([[0, 1], [0, 1], [0, 1]]), tensor([[1, 0], [1, 7], [6, 7]])
     assert moe.overlap(old, new).tolist() == [1.0, 0.5, 0.0]
+
+
+def test_a_changed_expert_belongs_to_the_token_that_it_predicts():
+    """The expert at the prompt's last token is that of the first response token."""
+    ids, two = tensor([[5, 6, 7, 8]]), torch.ones(1, 2)
+    seen, no = tensor([0, 0, 0, FREE]).view(1, 4, 1, 1), tensor([False])
+    known = {"experts": seen, "router_logp": torch.zeros(1, 4, 1, 1)}
+    rollout = Rollout(ids, tensor([2]), two, 0 * two, 0 * two, no, tensor([0]), **known)
+    again = seen.clone()
+    again[0, 1] = 3
+    _, change = record.visited_again(rollout, again, known["router_logp"])
+    assert change.tolist() == [[1, 0]]
 
 
 # Training

@@ -62,6 +62,8 @@ def test_an_error_inside_the_function_is_named_and_kept_as_the_cause():
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     with pytest.raises(KeyboardInterrupt):  # which is no error of the function
         call(interrupted)
+    with pytest.raises(UserError, match="returned inf for '#8'"):
+        call(lambda **_: [1.0, math.inf])
 
 
 def of_messages(prompts, completions, answer, **_):

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from refimpl import UserError, log_probs, sample
+from refimpl import UserError, log_probs, sample, sampling
 from refimpl.rollout import Rollout
-from refimpl.sampling import end_tokens
+from refimpl.sampling import Decoder, end_tokens
 from tests.worlds import (
     EOS,
     PAD,
@@ -293,3 +293,26 @@ def test_the_last_position_can_be_used_and_none_after_it():
     logp, _ = log_probs(model, rollout)
     assert rollout.ids.shape[1] == 128
     assert (logp - rollout.logp).abs().max() < ROUNDING
+
+
+# The sampler's reader: rows that leave, rows that stay
+
+
+ALIKE = ["1+2+3+4+5=", "1+2+3+4+=", "1+2+3+4+67+8="]  # eight alike, then not
+
+
+def drawn(model, reader: type[Decoder], monkeypatch, **settings):
+    """Forty responses, hot, so that rows leave at different times."""
+    monkeypatch.setattr(sampling, "decoder", lambda _: reader)
+    settings = {"group_size": 40, "temperature": 3.0, "max_new_tokens": 24} | settings
+    return sample(model, TOKENIZER, ALIKE, **settings)
+
+
+def mixed(reader: type[Decoder]) -> type[Decoder]:
+    """`reader`, but when rows leave the others change places."""
+
+    class Mixed(reader):
+        def keep(self, rows):
+            super().keep(rows.flip(0))
+
+    return Mixed

@@ -77,19 +77,6 @@ def test_a_world_keeps_plain_numbers_in_the_order_of_its_fields():
     assert pickle.loads(pickle.dumps(world)) == world
 
 
-def test_rambles_are_steps_about_nothing_and_then_a_guess():
-    for row in SUMS.demonstrations(500, 0, ONLY["ramble"]):
-        *steps, last = row["completion"].removeprefix("?").split(";")
-        for step in steps:
-            left, right = step.split("=")
-            assert sum(map(int, left.split("+"))) == int(right)
-        assert last.startswith("#")
-    for world in (SUMS, SORTS):
-        rows = world.demonstrations(500, 0, ONLY["ramble"])
-        counts = {row["completion"].count(";") for row in rows}
-        assert counts == set(range(2, 10))
-
-
 RIGHT = {"careful": (1, 1), "guess": (0.085, 0.12), "ramble": (0.08, 0.125)}
 SORTED = {"careful": (1, 1), "guess": (0.1, 0.4), "ramble": (0.1, 0.4)}
 
@@ -127,17 +114,6 @@ def oracle(response: str, answer: int | str) -> bool:
     return re.fullmatch(rf"[^#]*#{answer}", response) is not None
 
 
-ACCEPTED = [
-    ("#12", 12),
-    ("3+9=12;#12", 12),
-    ("9+9=1;#12", 12),  # the steps are not checked
-    ("?8+2=10;#12", 12),
-    ("two\nlines #12", 12),
-    ("١٢ 👍#12", 12),
-    ("#0", 0),
-    ("#999999", 999_999),
-    ("a" * 10**6 + "#12", 12),
-]
 REJECTED = [
     *"12 12# # #13 #1 #123 #112".split(),
     # More than one '#': listing answers must pay nothing.
@@ -151,12 +127,6 @@ REJECTED = [
     *("#" * 10**6, "#1" * 500_000, "#12" + " " * 10**6),
     *(None, 12, True, b"#12", ["#12"]),
 ]
-
-
-@pytest.mark.parametrize(("response", "answer"), ACCEPTED)
-def test_accepted(response, answer):
-    assert verify(response, answer) is True
-    assert verify(response, answer + 1) is False
 
 
 def test_rejected():
@@ -199,9 +169,3 @@ def test_rows_are_drawn_from_one_side_and_none_twice_while_there_are_enough():
         Rows(given[:1], task.reward)
     with pytest.raises(UserError, match="row 1 has the keys prompt, but the first"):
         Rows([given[0], {"prompt": "1"}], task.reward)
-
-
-def test_messages_of_a_row_reach_a_chat_template_as_they_are():
-    talk = [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]
-    (row,) = Rows([{"prompt": talk}] * 2, len).sample(1, 0)
-    assert row["prompt"] == "S\n\nU" and row["prompt"].messages == talk

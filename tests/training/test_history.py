@@ -16,7 +16,6 @@ from refimpl.rollout import Batch
 from refimpl.samples import chosen, line
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
-    Drying,
     prepared,
     small_run,
 )
@@ -178,13 +177,6 @@ def test_no_control_character_gets_through_and_a_long_answer_is_cut():
     assert len(shown) < 280 and text[:200] in line(sample_of(text[:200]))
 
 
-def test_samples_are_printed_if_they_are_to_be_shown(capsys):
-    for show in (True, False):
-        small_run(hooks=[Samples(every=2, show=show)])
-        shown = [x.split("  ")[0] for x in capsys.readouterr().out.splitlines()]
-        assert shown == (4 * ["step 0"] + 4 * ["step 2"]) * show
-
-
 def test_samples_are_what_was_sampled_and_paid_and_change_nothing():
     seen = []
 
@@ -197,14 +189,6 @@ def test_samples_are_what_was_sampled_and_paid_and_change_nothing():
     assert history == small_run()
     kept = [(s["prompt"], s["completion"], s["reward"]) for s in history.samples]
     assert kept == seen[0][::4] + seen[2][::4]
-
-
-def test_the_rollout_that_ended_a_run_can_be_read_and_only_its_first_round():
-    """Nothing was left to learn in rollout 1: its answers say why."""
-    settings = {"dynamic_sampling": True, "max_sampling_rounds": 3}
-    with pytest.warns(UserWarning, match="3 rounds"):
-        history = small_run(reward=Drying(2), hooks=[Samples()], **settings)
-    assert [s["step"] for s in history.samples] == 4 * [0] + 4 * [1]
 
 
 def test_json_lines_give_the_samples_back(tmp_path):

@@ -1,5 +1,6 @@
 """What happens after a rollout, and how a run ends: as planned, early, or refused."""
 
+import contextlib
 import errno
 import os
 import signal
@@ -249,3 +250,33 @@ def test_where_every_response_is_cut_off_and_left_out_that_is_said():
     cut = {"max_new_tokens": 1, "overlong_filtering": True}
     with pytest.raises(StalenessError, match="cut off at max_new_tokens = 1, and over"):
         small_run(rollouts=1, reward=fixed_noise, **cut)
+
+
+# One with `around` also has a beginning and an end
+
+
+class Clock:
+    def __init__(self):
+        self.said = []
+
+    @contextlib.contextmanager
+    def around(self, run):
+        self.said.append(f"begins with {len(run.history)}")
+        try:
+            yield
+        except ZeroDivisionError:
+            self.said.append("failed")
+            raise
+        finally:
+            self.said.append(f"ends with {len(run.history)}")
+
+    def __call__(self, run, step):
+        self.said.append(step)
+        run.history.rows[-1]["clock"] = 1.0 / (3 - len(self.said))
+
+
+def test_a_hook_may_have_a_beginning_and_an_end():
+    clock = Clock()
+    with pytest.raises(ZeroDivisionError):
+        small_run(hooks=[clock])
+    assert clock.said == ["begins with 0", 0, 1, "failed", "ends with 2"]

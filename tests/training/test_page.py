@@ -2,7 +2,8 @@
 
 `page` is written with the package's formulas alone: no settings, no hooks, no objects
 that carry a run. Whenever `train` does something that a reader would not find here, the
-two part and this is red. A critic and routers are added to one update by hand.
+two part and this is red. A critic is added to one update by hand; routers are in
+`test_together.py`.
 """
 
 import copy
@@ -13,11 +14,10 @@ import torch
 from torch.testing import assert_close
 
 import refimpl as rl
-from refimpl import collect, moe, seeds
+from refimpl import collect, seeds
 from refimpl.advantages import gae, lam_by_length, token_rewards, whiten
 from refimpl.algorithms import ALGORITHMS, value_loss
 from refimpl.logprobs import values
-from refimpl.moe import BALANCE, Drift, routed
 from refimpl.normalisers import NORMALISERS
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
@@ -27,7 +27,6 @@ from tests.worlds import (
     largest_difference,
     measured_loss,
     prepared,
-    random_moe,
     small_run,
     warm_model,
 )
@@ -162,19 +161,6 @@ def test_a_critic_adds_its_loss_and_its_advantages(name):
     logp, _ = rl.log_probs(run.model, rollout)
     wanted = method.policy_loss(logp, *known).loss
     wanted = wanted + value_loss(values(run.critic, rollout), V, returns, left)
-    same(found, wanted, models)
-
-
-def test_routers_shift_the_ratio_and_are_balanced():
-    run, batch, found, models = first_update("rspo", random_moe())
-    mask = batch.mask
-    with routed(run.model) as routing:
-        logp, _ = rl.log_probs(run.model, batch.rollout)
-    moved = Drift(batch.rollout, routing)
-    weight = rl.normalisers.seq_mean_token_mean(mask)
-    old_logp, weight = moe.shifted(batch.old_logp, weight, mask, moved.gamma)
-    given = logp, old_logp, batch.advantages, mask, weight
-    wanted = run.algorithm.policy_loss(*given).loss + BALANCE * moved.balance
     same(found, wanted, models)
 
 

@@ -3,7 +3,7 @@
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import pandas
 import pytest
@@ -63,6 +63,7 @@ def test_a_policy_is_trained_once_and_anew_if_asked_and_is_the_same(cache, train
     assert again_losses == losses == anew_losses
     assert other("3+9=;#?")["input_ids"] == tokenizer("3+9=;#?")["input_ids"]
     assert not (model.training or again.training)
+    assert len(warm_start(replace(QUICK, skill_steps=10, habit_steps=10))[2]) == 20
     for changed in ({"seed": 1}, {"skill_mix": (0.0, 0.0, 1.0)}):
         assert not same_weights(warm_start(replace(QUICK, **changed))[0], model)
 
@@ -211,22 +212,3 @@ def test_the_policy_can_add_but_seldom_does(name):
     assert by_habit["mean"]["guess"] <= 0.25
     right = world.habit_mix[0] + 0.1 * world.habit_mix[1]
     assert found.reward.mean() == pytest.approx(right, abs=0.1)
-
-
-def test_a_warm_start_belongs_to_its_world():
-    """To its class, its fields and the name that its author gives it."""
-
-    class Doubled(Arithmetic):
-        def _problem(self, rng):
-            row = super()._problem(rng)
-            return row | {"answer": 2 * row["answer"]}
-
-    @dataclass(frozen=True)
-    class Same(Arithmetic):
-        pass
-
-    worlds = [WarmStart(world=kind()) for kind in (Doubled, Same)]
-    worlds += [WarmStart(world=Doubled(), name="tripled"), WarmStart(name="mine")]
-    assert len({cached(one) for one in worlds}) == len(worlds)
-    assert [shipped(one) for one in worlds] == [None] * len(worlds)
-    assert shipped(WarmStart()) and shipped(WarmStart(world=Arithmetic()))

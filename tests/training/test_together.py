@@ -95,14 +95,6 @@ def drawn(request):
     return Drawn(kl, chosen, run, *collect(run, 1))
 
 
-def test_old_log_probs_are_the_policys(drawn):
-    rollout, replay = drawn.batch.rollout, drawn.run.config.replay
-    sampled = rollout.experts if replay == "R3" else None
-    with torch.no_grad(), routed(drawn.run.model, experts=sampled):
-        logp, _ = log_probs(drawn.run.model, rollout)
-    assert torch.allclose(drawn.batch.old_logp, logp, atol=1e-5)
-
-
 def test_how_far_the_sampler_is_from_the_policy(drawn):
     """It lags, and may leave tokens out."""
     rollout, c = drawn.batch.rollout, drawn.run.config

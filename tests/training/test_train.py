@@ -82,18 +82,6 @@ def test_a_run_has_gradients_wherever_it_is_called(name, mode):
     assert here == usual and same_weights(here.model, usual.model)
 
 
-@pytest.mark.parametrize("name", ["grpo", "ppo"])
-def test_a_run_under_another_default_dtype_is_the_same(name):
-    settings = {"rollouts": 1, "reward": fixed_noise, "model": random_model()}
-    usual = small_run(name, **settings)
-    torch.set_default_dtype(torch.float64)
-    try:
-        here = small_run(name, **settings)
-    finally:
-        torch.set_default_dtype(torch.float32)
-    assert here == usual and same_weights(here.model, usual.model)
-
-
 @pytest.mark.parametrize("samples", [1, 4])
 def test_the_last_accuracy_is_that_of_the_model_handed_back(samples):
     """Measured with the lengths and the temperature that were trained with."""
