@@ -1,8 +1,9 @@
 """What a reader has solved in JupyterLab, kept in one small file that they may delete.
 
 `notebooks/.progress.json` lists the keys of right answers, `["0.1", "02.gae"]`, the
-latest last. Git ignores it. Only a notebook that a Jupyter server opened reads or
-writes it: tests, and whatever else executes notebooks, have no such name.
+latest last. Git ignores it. A Jupyter server gives `JPY_SESSION_NAME` to the kernel of
+a notebook that it opens. Without this variable, as in tests and wherever chapters are
+executed, the file is neither read nor written.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ FILE = Path(course.__file__).resolve().parents[1] / ".progress.json"
 
 
 def is_kept() -> bool:
-    """Tell whether this is the kernel of a notebook that a Jupyter server opened."""
+    """Tell whether this is such a kernel, and not a program that it started."""
     return "JPY_SESSION_NAME" in os.environ and get_ipython() is not None
 
 
