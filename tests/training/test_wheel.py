@@ -95,3 +95,42 @@ def test_the_description_of_the_wheel_runs_as_it_stands(installed, tmp_path):
     assert "grad_fn" in said and "ratio" in said
     said = run(training, cwd=tmp_path, **environment)
     assert float(said.splitlines()[0]) > 0.8
+
+
+SCRIPT = """
+import torch
+
+import refimpl as rl
+from refimpl import ALGORITHMS, History, TrainConfig, normalisers
+
+
+def short(prompts: list[str], completions: list[str], **_: object) -> list[float]:
+    return [1 / (1 + len(text)) for text in completions]
+
+
+def tell(run: rl.run.Run, step: int) -> None:
+    print(step, run.history.rows[-1]["reward"])
+
+
+def main() -> None:
+    config = TrainConfig(rollouts=2, hyperparameters={"epsilon_low": 0.1})
+    history: History = rl.train("gspo", config=config, reward=short, hooks=[tell])
+    accuracy: float = history.accuracy
+    print(accuracy, history.accurate)  # type: ignore[attr-defined]
+    logp = torch.zeros(2, 3, requires_grad=True)
+    weight = normalisers.token_mean(torch.ones(2, 3))
+    old, advantages = logp.detach(), torch.tensor([1.0, -1.0])
+    rl.kl.k3(logp, old)
+    loss = ALGORITHMS["sapo"].policy_loss(logp, old, advantages, weight, tau_neg=1.1)
+    loss.loss.backward()
+    rl.tran("gspo")  # type: ignore[attr-defined]
+"""
+MYPY = "import sys; from mypy.__main__ import console_entry; console_entry()"
+
+
+def test_the_types_of_a_script_that_uses_it_are_checked(installed, tmp_path):
+    """A mistake in it is found, so the package's own types are in use."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    # torch's own `backward` has no types.
+    flags = "--strict --allow-untyped-calls --no-incremental script.py".split()
+    run(MYPY, *flags, cwd=tmp_path, PYTHONPATH=str(installed))
