@@ -79,6 +79,13 @@ def written_by(writers, rollout, i, tokens=3):
     return torch.stack(found)
 
 
+@pytest.fixture
+def slow(monkeypatch):
+    """The plain decoder, also where another test has turned on a faster one."""
+    monkeypatch.setattr(sampling, "decoder_factories", [])
+
+
+@pytest.mark.usefixtures("slow")
 def test_weights_in_flight_change_in_the_middle_of_a_response():
     """Each token's log-prob is its own writer's; the cache remembers those before."""
     run = prepared(sampler=InFlight(rollouts=2, tokens=3), **LATE)
@@ -92,6 +99,7 @@ def test_weights_in_flight_change_in_the_middle_of_a_response():
     assert late[:, :3].max() < 2 * ROUNDING < 0.01 < late[:, 3:6].max()
 
 
+@pytest.mark.usefixtures("slow")
 def test_weights_in_flight_that_come_after_the_end_are_late_weights():
     given = {"rollouts": 1, "tokens": 999}
     one, other = (
