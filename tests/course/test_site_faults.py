@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from course.kit.explorer import STORED
-from web import __main__, build, glossary, start
+from web import __main__, build, glossary, page, start
 from web.page import Page, SiteError
 
 GATE = "10_gate.json"
@@ -50,7 +50,8 @@ def course(tmp_path, monkeypatch):
         ),
     ]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "10_gate.ipynb")
-    monkeypatch.setattr(build, "NOTEBOOKS", tmp_path)
+    for module in (build, page):
+        monkeypatch.setattr(module, "NOTEBOOKS", tmp_path)
     monkeypatch.setattr(build, "TABLES", tmp_path)
     monkeypatch.setattr(build, "made", lambda _: AT_THE_FOOT)
     monkeypatch.setattr(start, "page", lambda _: Page("index.html", "Start", ""))
