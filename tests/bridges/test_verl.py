@@ -97,7 +97,8 @@ def test_a_configuration_of_verl_runs_its_loss(name, tmp_path):
     OmegaConf.resolve(whole.data)
     updates = whole.data.train_batch_size / section.ppo_mini_batch_size
     assert updates * section.ppo_epochs == 4
-    usual = {"reinforce": "rloo"}.get(name, "grpo")
+    others = {"reinforce": "rloo", "flash_reinforce": "batch_centred"}  # the last: ours
+    usual = others.get(name, "grpo")
     estimator = "gae" if get(name).critic else usual
     assert algorithm.adv_estimator == estimator
     centred = get(name).advantages is group_centred
