@@ -43,8 +43,9 @@ from web.page import (
 from web.source import of_code
 
 TABLES = ROOT / "figures" / "explorers"
-CHAPTERS, LOOK_UP, USE, TEACH = GROUPS = (
-    "Chapters",
+CORE, ELECTIVES, LOOK_UP, USE, TEACH = GROUPS = (
+    "Core path",
+    "Electives",
     "Look it up",
     "Use it",
     "Teach with it",
@@ -56,7 +57,9 @@ LOOKED_UP = ("notation", "methods", "finding")
 
 def chapters() -> list[Page]:
     paths = sorted(NOTEBOOKS.glob("*.ipynb"))
-    return [with_flags(Chapter(path, TABLES).page(CHAPTERS)) for path in paths]
+    groups = (CORE if p.stem.split("_")[0] in start.CORE else ELECTIVES for p in paths)
+    made = (Chapter(path, TABLES).page(group) for path, group in zip(paths, groups))
+    return [with_flags(page) for page in made]
 
 
 def with_flags(page: Page) -> Page:
@@ -81,7 +84,7 @@ def guide() -> list[Page]:
 def made(chapters: list[Page]) -> list[Page]:
     """Make the pages that have no file, from the code and from the chapters."""
     return [
-        closing.after(CHAPTERS, chapters),
+        closing.after(CORE, chapters),
         cheat_sheet.page(LOOK_UP),
         flags.page(LOOK_UP),
         ledger.page(LOOK_UP),
@@ -104,7 +107,7 @@ class Site:
         self.anchors = {page.file: anchors(page.body) for page in self.pages.values()}
         terms = glossary.addresses(self.pages)
         for name, page in list(self.pages.items()):
-            if page.group == CHAPTERS:
+            if page.group in (CORE, ELECTIVES):
                 page = glossary.explained(page, terms)
             self.pages[name] = self.joined(page)
         for page in self.code.values():
@@ -233,16 +236,32 @@ def index(pages: Collection[Page]) -> bytes:
     return f"searchIndex({json.dumps(rows, ensure_ascii=False)});".encode()
 
 
+def arrows(page: Page, pages: Collection[Page]) -> list[tuple[str, Page]]:
+    """Return where a page's foot leads, each with its link's `rel`.
+
+    Back and on stay in the page's group. From an elective another arrow leads to the
+    core path, and from the core path one leads to an elective that comes next.
+    """
+    own = [one for one in pages if one.group == page.group]
+    at = own.index(page)
+    found = [("prev", one) for one in own[:at][-1:]]
+    found += [("next", one) for one in own[at + 1 :][:1]]
+    every = [one for one in pages if one.group in (CORE, ELECTIVES)]
+    later = sorted((p for p in every if p.file > page.file), key=lambda p: p.file)
+    if page.group == ELECTIVES:
+        later = [one for one in later if one.group == CORE]
+    across = [one for one in later[:1] if one.group != page.group and page in every]
+    return found + [("next", one) for one in across]
+
+
 def render(site: Site) -> dict[str, bytes]:
     """Make every file of the site; returns their contents by path."""
     frame, pages = TEMPLATES.get_template("page.html.j2"), site.pages.values()
     menu = {group: [p for p in pages if p.group == group] for group in GROUPS}
-    order = [page for group in menu.values() for page in group]
     files = dict(site.files)
     for asset in ASSETS.glob("*.[cj]s*"):
         files[f"assets/{asset.name}"] = asset.read_bytes()
     for page in pages:
-        at = order.index(page) if page in order else None
         source = in_repository(page)
         chapter = source.endswith(".ipynb")
         copied = page.source.name if chapter and site.repository else ""
@@ -255,8 +274,7 @@ def render(site: Site) -> dict[str, bytes]:
                 for anchor, heading, _ in sections(page)
                 if f'<h2 id="{anchor}"' in page.body
             ],
-            previous=order[at - 1] if at else None,
-            following=order[at + 1] if at is not None and order[at + 1 :] else None,
+            arrows=arrows(page, pages) if page.group else [],
             minutes=instructor.told(page).minutes if chapter else 0,
             ways=anywhere.ways(copied, site.repository) if copied else [],
             style=style if (ASSETS / style).exists() else "",

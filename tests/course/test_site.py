@@ -290,7 +290,7 @@ def test_the_page_remembers_where_a_reader_was(site, browser):
     label = "return document.querySelector('.tick').getAttribute('aria-label')"
     assert browser.execute_script(label) == ", read, 1 exercise done"
     browser.get((site / "index.html").as_uri())
-    assert "Continue with 04" in browser.find_element("class name", "resume").text
+    assert "Continue with 05" in browser.find_element("class name", "resume").text
     browser.find_element("css selector", ".resume button").click()
     assert browser.execute_script(KEPT)["read"] == {}
     assert browser.execute_script("return localStorage.length") == 1
