@@ -357,7 +357,8 @@ def build(
 ) -> Path:
     """Write the site to `folder`. Returns its first page, to be opened in a browser.
 
-    If a page cannot be made, raises `SiteError` and leaves the folder as it was.
+    Says what a chapter holds and no page can show, such as a widget. If a page cannot
+    be made, raises `SiteError` and leaves the folder as it was.
     """
     free(folder)  # before ten seconds of work
     guides = {page.file: page for page in guide()}
@@ -371,6 +372,8 @@ def build(
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
+    for what in (what for page in first for what in page.left_out):
+        say(f"left out: {what}")
     total = sum(map(len, files.values()))
     say(f"{len(site.pages)} pages, {len(files)} files, {total / 1e6:.1f} MB")
     return folder / "index.html"
