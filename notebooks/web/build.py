@@ -30,6 +30,7 @@ from web.notebook import Chapter
 from web.page import (
     ASSETS,
     NOTEBOOKS,
+    PLAYER,
     ROOT,
     TEMPLATES,
     Page,
@@ -259,7 +260,7 @@ def render(site: Site) -> dict[str, bytes]:
     frame, pages = TEMPLATES.get_template("page.html.j2"), site.pages.values()
     menu = {group: [p for p in pages if p.group == group] for group in GROUPS}
     files = dict(site.files)
-    for asset in ASSETS.glob("*.[cj]s*"):
+    for asset in [*ASSETS.glob("*.[cj]s*"), *PLAYER.glob("player.*s")]:
         files[f"assets/{asset.name}"] = asset.read_bytes()
     for page in pages:
         source = in_repository(page)

@@ -10,19 +10,18 @@ from pathlib import Path
 
 import nbformat
 
+from course.kit.explorer import STORED
 from web import exercises
 from web.exercises import IN_A_NOTEBOOK, IN_THE_PAGE, Part
 from web.markdown import headed, in_colour, markdown
 from web.page import Page, SiteError, enlarged, size_of, sized
-from web.tables import still
 
 FOLDED = "hide-input"
 FOLD = '<details class="fold{}"><summary>{}</summary>{}</details>'
-STILL = re.compile(
-    r"On GitHub [^.]*\bstill\b[^.]*\. In JupyterLab[^.]*Shift\+Enter[^.]*\."
-    r"(?: If the [^.]*Ctrl\+B[^.]*\.)?"
+ELSEWHERE = re.compile(
+    r" ?For finer steps\b[^.]*\.| In JupyterLab the picture moves [^.]*\.[^.]*\."
 )
-"""How to make a notebook's picture move; on the page it already moves."""
+"""What a picture needs, or gains, in a notebook; on the page it just moves."""
 
 
 class Chapter:
@@ -67,7 +66,7 @@ class Chapter:
 
     def prose(self, source: str) -> str:
         try:
-            return markdown(IN_A_NOTEBOOK.sub(IN_THE_PAGE, STILL.sub("", source)))
+            return markdown(IN_A_NOTEBOOK.sub(IN_THE_PAGE, ELSEWHERE.sub("", source)))
         except ValueError as error:
             raise self.wrong(str(error)) from error
 
@@ -98,12 +97,13 @@ class Chapter:
             return f'<pre class="out" tabindex="0">{text}</pre>'
         data = output.get("data", {})
         if "image/png" in data:
-            return self.picture(data, output.metadata.get("image/png", {}))
+            return self.picture(data, output.metadata)
         if "text/markdown" in data:
             return f'<div class="out">{self.prose(data["text/markdown"])}</div>'
         raise self.wrong(f"no page shows an output of {', '.join(data) or 'nothing'}")
 
-    def picture(self, data: dict, said: dict) -> str:
+    def picture(self, data: dict, metadata: dict) -> str:
+        said = metadata.get("image/png", {})
         if not said.get("alt"):
             raise self.wrong("its picture has no alternative text")
         png = base64.b64decode(data["image/png"])
@@ -114,18 +114,18 @@ class Chapter:
         alt, size = html.escape(said["alt"]), sized(width, across, down)
         image = f'<img src="{name}" alt="{alt}" {size}>'
         if data.get("text/plain", "").startswith("Explorer("):
-            return self.explorer(image, png)
+            return self.explorer(image, data.get(STORED), metadata.get(STORED))
         return f"<figure>{enlarged(image)}</figure>"
 
-    def explorer(self, image: str, png: bytes) -> str:
+    def explorer(self, image: str, data: dict | None, said: dict | None) -> str:
         """Show the still picture, and store the tables that make it move."""
-        name = f"{self.path.stem}_{len(self.scripts) + 1}"
+        name = data["table"] if data else "no name"
         stored = self.tables / f"{name}.json"
         if not stored.exists():
             raise self.wrong(f"its explorer has no tables, {stored.name}; {self.again}")
         text = stored.read_text(encoding="utf-8")
         try:
-            of_this = json.loads(text)["still"] == still(png)
+            of_this = json.loads(text)["still"] == said["still"]
         except (ValueError, KeyError, TypeError):
             raise self.wrong(f"{stored.name} is broken; {self.again}") from None
         if not of_this:

@@ -14,6 +14,8 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = ROOT / "notebooks"
 ASSETS = Path(__file__).parent / "assets"
+PLAYER = NOTEBOOKS / "player"
+"""What moves explorers, on a page as in JupyterLab."""
 
 
 class SiteError(ValueError):

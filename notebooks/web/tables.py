@@ -5,8 +5,6 @@ of their stops, and what each of its artists draws there is kept as SVG: every d
 once, and a list of which drawing belongs to which place of the product.
 """
 
-import hashlib
-import io
 import itertools
 import json
 import math
@@ -18,9 +16,8 @@ from pathlib import Path
 import numpy as np
 from ipywidgets import Dropdown
 from matplotlib.artist import Artist
-from PIL import Image
 
-from course.kit.explorer import Explorer, call, names
+from course.kit.explorer import Explorer, call, digest, names
 from course.kit.plots.words import plain, title
 from course.kit.stakes import NOW_DRAG, Prediction
 from web.drawing import background, drawn, in_points
@@ -34,14 +31,15 @@ Position = tuple[int, ...]
 """The index of a value for each control of a move."""
 
 
-def keep(beginning: str) -> None:
-    """Write the tables of every i-th explorer displayed from now on to …_i.json."""
-    number = itertools.count(1)
-    Explorer.shown = lambda play: write(play, Path(f"{beginning}_{next(number)}.json"))
+def keep(folder: str) -> None:
+    """Write the tables of every explorer with a name that is displayed from now on."""
+    Explorer.shown = lambda play: write(play, Path(folder))
 
 
-def write(explorer: Explorer, path: Path) -> None:
-    made = tables(explorer)
+def write(explorer: Explorer, folder: Path) -> None:
+    if not explorer.name:
+        return
+    made, path = tables(explorer), folder / f"{explorer.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     look = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
     path.write_text(json.dumps(made, **look) + "\n", encoding="utf-8")
@@ -68,7 +66,7 @@ def tables(explorer: Explorer) -> dict:
         "width": width,
         "height": height,
         "scale": explorer.figure.dpi / 72,
-        "still": still(b64decode(picture)),
+        "still": digest(picture),
         "alt": shown["alt"],
         "prediction": asked(explorer.prediction),
         "phone": phone,
@@ -274,9 +272,3 @@ def state(held: Mapping, stops: Sequence[int], bundle: Mapping) -> str:
     for i in held["over"]:
         place = place * len(bundle["controls"][i]["stops"]) + stops[i]
     return held["states"][held["at"][place] if held["at"] else 0]
-
-
-def still(png: bytes) -> str:
-    """Hash the pixels of a still picture, to tell it from another."""
-    pixels = np.array(Image.open(io.BytesIO(png)).convert("RGB"))
-    return hashlib.sha1(pixels.tobytes()).hexdigest()

@@ -1,8 +1,8 @@
 """A newcomer's first minutes: the README's command, its pictures, a slider that moves.
 
-JupyterLab is started as the README starts it, from the installation that is here, with
-an empty home folder and a browser that does nothing; the pages are then opened in one
-without a window.
+JupyterLab is started as the README starts it, with the extension that is here, with an
+empty home folder and a browser that does nothing; the pages are then opened in one
+without a window. `front_door.py open` looks whether the installation brings it along.
 """
 
 import json
@@ -36,8 +36,10 @@ FOUND = f"""{PANEL}
     const [at, seen] = [page.scrollTop, page.clientHeight];  // and from the top again
     page.scrollTop = at < page.scrollHeight - seen - 2 ? at + 0.8 * seen : 0;
 """
+CHAPTER = "notebooks/10_sapo.ipynb"
 TITLE, CELL = ("h1", "10 · SAPO"), (".jp-Editor .cm-content", "sapo_explorer()")
-HANDLE = (".widget-slider .noUi-handle", "")
+TAU, HANDLE = ("figure.explorer [type=range]", ""), (".widget-slider .noUi-handle", "")
+RIGHT = "\ue014"
 SHIFT_ENTER = "\ue008\ue007"
 IDLE = f"""{PANEL}
     return notebook.querySelector('.jp-Notebook-ExecutionIndicator[data-status=idle]');
@@ -46,6 +48,11 @@ PICTURE = f"""{PANEL}
     const picture = notebook.querySelector('img.widget-image');
     return picture?.naturalWidth && picture.src;
 """
+CURVES = f"""{PANEL}
+    const drawn = notebook.querySelectorAll('.explorer-picture defs path');
+    return [...drawn].map(one => one.getAttribute('d')).join();
+"""
+NOTE = f"{PANEL} return notebook.querySelector('.explorer-note')?.textContent;"
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +61,17 @@ def lab(tmp_path_factory) -> Iterator[Lab]:
     folder = tmp_path_factory.mktemp("clone")
     shutil.copytree(ROOT / "notebooks", folder / "notebooks")
     shutil.copytree(ROOT / "figures", folder / "figures")
+    text = (folder / CHAPTER).read_text(encoding="utf-8")
+    text = text.replace('"10_gates"', '"../10_gates"')
+    (folder / CHAPTER).with_name("elsewhere.ipynb").write_text(text, encoding="utf-8")
     line = front_door.command(front_door.OPEN).splitlines()[-1]
     line = line.replace(".venv/bin/python", sys.executable)
     assert line.startswith(f"{sys.executable} -m jupyterlab")
     given = front_door.nothing_else(str(tmp_path_factory.mktemp("home")))
+    extensions = tmp_path_factory.mktemp("jupyter")
+    player = ROOT / "notebooks/player"
+    shutil.copytree(player, extensions / "labextensions/refimpl-explorers")
+    given["JUPYTER_PATH"] = str(extensions)
     with front_door.lab(line, folder, given | {"BROWSER": "true"}, 120) as server:
         yield server
 
@@ -87,8 +101,9 @@ def test_a_chapter_that_was_only_read_and_saved_is_as_before(lab, name):
 
 @pytest.mark.skipif(bool(MISSING), reason=MISSING)
 def test_a_newcomer_gets_from_the_first_page_to_a_slider_that_moves(lab):
-    """Chapter 00; chapter 10 with its picture, the two cells that it asks to run, and a
-    key on the first slider."""
+    """Chapter 00; chapter 10 with its picture, whose first slider moves before a cell
+    has run; then the two cells that it asks to run, and a key on the widget's slider.
+    """
     home, of_10 = lab.address.rpartition("/")[0], "10_sapo.ipynb"
     with chromium(1400, 900) as page:
 
@@ -100,13 +115,19 @@ def test_a_newcomer_gets_from_the_first_page_to_a_slider_that_moves(lab):
             return True
 
         def moved(before: str) -> bool:
-            page.execute_script(FOUND, *HANDLE).send_keys("\ue014" * 5)  # arrow right
+            page.execute_script(FOUND, *HANDLE).send_keys(RIGHT * 5)
             return (page.execute_script(PICTURE) or before) != before
 
         page.get(f"{lab.address}?token={lab.token}")
         seen(lambda: page.execute_script(FOUND, "h1", "00 · Start here"), "chapter 00")
         page.get(f"{home}/{of_10}")
         seen(lambda: page.execute_script(LOADED), "the picture of chapter 10")
+        slider = seen(lambda: page.execute_script(FOUND, *TAU), "a slider")
+        before = page.execute_script(CURVES)
+        slider.send_keys(RIGHT * 2)
+        seen(lambda: page.execute_script(CURVES) != before, "another curve")
+        assert slider.accessible_name == "τ_pos, for Â > 0"
+        assert slider.get_attribute("aria-valuetext") == "2.5"
         seen(lambda: page.execute_script(IDLE), "a kernel")
         seen(lambda: click(TITLE), "its title")
         for _ in range(2):  # the title's cell, and the first one with code
@@ -115,3 +136,16 @@ def test_a_newcomer_gets_from_the_first_page_to_a_slider_that_moves(lab):
         page.switch_to.active_element.send_keys(SHIFT_ENTER)
         before = seen(lambda: page.execute_script(PICTURE), "an explorer's picture")
         seen(lambda: moved(before), "another picture")
+
+
+@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+def test_an_output_that_names_a_file_elsewhere_keeps_its_picture(lab):
+    """Whoever wrote a notebook chooses the name, and so what would be read."""
+    with chromium(1400, 900) as page:
+        page.get(f"{lab.address.rpartition('/')[0]}/elsewhere.ipynb?token={lab.token}")
+
+        def note() -> str:
+            page.execute_script(FOUND, "figure.explorer", "")
+            return page.execute_script(NOTE)
+
+        assert "no table has such a name" in wait(note, "a sentence", page)

@@ -12,20 +12,22 @@ import nbformat
 import pytest
 from PIL import Image
 
+from course.kit.explorer import STORED
 from web import __main__, build, glossary, start
 from web.page import Page, SiteError
-from web.tables import still
 
-GATE = "10_gate_1.json"
+GATE = "10_gate.json"
 PICTURE = io.BytesIO()
 Image.new("RGB", (9, 9)).save(PICTURE, "png")
+STILL = {"still": "a hash"}
 SHOWN = nbformat.v4.new_output(
     "display_data",
     {
         "image/png": base64.b64encode(PICTURE.getvalue()).decode(),
         "text/plain": "Explorer()",
+        STORED: {"table": "10_gate"},
     },
-    metadata={"image/png": {"alt": "a gate"}},
+    metadata={"image/png": {"alt": "a gate"}, STORED: STILL},
 )
 
 AT_THE_FOOT = [
@@ -42,7 +44,7 @@ def course(tmp_path, monkeypatch):
     for name in ("notation", "methods"):
         (tmp_path / f"guide/{name}.md").write_text(f"# {name}\n\n## Glossary\n")
     (tmp_path / "a.png").write_bytes(PICTURE.getvalue())
-    (tmp_path / GATE).write_text(json.dumps({"still": still(PICTURE.getvalue())}))
+    (tmp_path / GATE).write_text(json.dumps(STILL))
     cells = [
         nbformat.v4.new_markdown_cell("# 10 · Gate"),
         nbformat.v4.new_code_cell("show()", execution_count=1, outputs=[SHOWN]),

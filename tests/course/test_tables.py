@@ -6,6 +6,8 @@ import itertools
 import json
 import re
 import shutil
+import zlib
+from base64 import b64encode
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -15,9 +17,11 @@ from course.kit import explorer, stakes
 from tests.course.test_explorer import seesaw
 from tests.tools.browser import MISSING, chromium, wait
 from tests.tools.execute import NOTEBOOKS, TABLES
+from tests.tools.pages import cells, source
 from tests.tools.sliders import explorers
 from web import tables
 from web.drawing import background, drawn, in_points
+from web.page import PLAYER
 
 BUNDLES = {path.stem: json.loads(path.read_text()) for path in TABLES.glob("*.json")}
 HELD = {name: tables.unpacked(bundle) for name, bundle in BUNDLES.items()}
@@ -65,8 +69,7 @@ def at(name: str, stops: list[int]) -> list[str]:
 @pytest.mark.parametrize("chapter", UNTRAINED)
 def test_committed_tables_are_what_the_moves_draw(chapter):
     (path,) = NOTEBOOKS.glob(f"{chapter}_*.ipynb")
-    for i, play in enumerate(explorers(path).values(), 1):
-        name = f"{path.stem}_{i}"
+    for name, play in explorers(path).items():
         with in_points(play.figure):
             background(play.figure, [*itertools.chain(*play.moved)])
             for stops in places(BUNDLES[name]):
@@ -122,15 +125,37 @@ def test_the_strip_is_tabulated_and_the_prediction_with_its_answers():
     assert bundle["prediction"]["said"]["down"] == "No: up. The slope is 1."
 
 
+def test_what_is_displayed_is_kept_under_its_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(explorer.Explorer, "shown", None)
+    tables.keep(str(tmp_path))
+    moved = {"returns": ["line", "title"]}
+    assert explorer.STORED not in seesaw(**moved)._repr_mimebundle_()[0]
+    data, said = seesaw(**moved, name="seesaw")._repr_mimebundle_()
+    (table,) = tmp_path.iterdir()
+    assert data[explorer.STORED] == {"table": table.stem} == {"table": "seesaw"}
+    assert said[explorer.STORED] == {"still": json.loads(table.read_text())["still"]}
+
+
+def shown(cell: dict) -> list[str]:
+    """The tables that a cell's outputs name, each beside a picture for GitHub."""
+    every = [one.get("data", {}) for one in cell.get("outputs", ())]
+    assert all("image/png" in data for data in every if explorer.STORED in data)
+    return [data[explorer.STORED]["table"] for data in every if explorer.STORED in data]
+
+
+def test_every_table_is_named_by_an_output_that_also_has_a_picture():
+    every = [cell for path in NOTEBOOKS.glob("*.ipynb") for cell in cells(path)]
+    named = {table for cell in every for table in shown(cell)}
+    assert named == BUNDLES.keys()
+
+
 def links(path) -> list[tuple[str, dict]]:
     """Each value in the text that sets sliders, with the explorer that it sets."""
-    found, waiting, number = [], [], 0
-    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-        waiting += re.findall(r'<a data-set="([^"]+)">', "".join(cell["source"]))
-        shown = json.dumps([o.get("data", {}) for o in cell.get("outputs", ())])
-        if '"Explorer(' in shown:
-            number += 1
-            found += [(one, BUNDLES[f"{path.stem}_{number}"]) for one in waiting]
+    found, waiting = [], []
+    for cell in cells(path):
+        waiting += re.findall(r'<a data-set="([^"]+)">', source(cell))
+        for table in shown(cell):
+            found += [(one, BUNDLES[table]) for one in waiting]
             waiting = []
     assert not waiting, "no explorer comes after them"
     return found
@@ -154,11 +179,11 @@ def browser(tmp_path_factory):
     if MISSING:
         pytest.skip(MISSING)
     folder = tmp_path_factory.mktemp("page")
-    shutil.copytree(NOTEBOOKS / "web" / "assets", folder / "assets")
+    shutil.copytree(PLAYER, folder, dirs_exist_ok=True)
     page = '<!doctype html><meta charset="utf-8">'
     for name in BUNDLES:
         page += f'<figure class="explorer" data-explorer="{name}"><img></figure>'
-    page += '<script defer src="assets/player.js"></script>'
+    page += '<script defer src="player.js"></script>'
     for name, bundle in BUNDLES.items():
         code = f'explorer("{name}", {json.dumps(bundle)});'
         (folder / f"{name}.js").write_text(code)
@@ -192,3 +217,42 @@ def test_the_page_draws_what_the_tables_say(browser, name):
         assert (count, wrong) == (len(right), [])
         words = [tables.state(held[one], stops, bundle) for one in ("strip", "title")]
         assert [one.replace("\u00a0", " ") for one in said] == words
+
+
+HOSTILE = """
+<script>window.reached = 1</script><g onclick="reached = 1" class="x" id="y">
+<image href="x" onerror="reached = 1"/><set onbegin="window.reached = 1"/>
+<foreignObject><iframe srcdoc="<script>parent.reached = 1</script>"></iframe>
+</foreignObject>
+<a xlink:href="javascript:reached = 1"><text style="fill: url(//x)">a</text></a>
+<use xlink:href="x.svg#y"/><rect style="fill: u\\72l(//x)" clip-path="url(//x#y)"/></g>
+</svg><img src="x" onerror="window.reached = 1"><style>* { display: none }</style>"""
+PLAY = """const [bundle, done] = arguments;
+    const still = Object.assign(new Image(), {alt: "still"});
+    const figure = document.body.appendChild(document.createElement("figure"));
+    figure.append(still);
+    explorer("hostile", bundle, figure).then(() => setTimeout(() => done([
+        window.reached ?? 0, still.hidden, figure.lastChild.textContent,
+        [...figure.querySelectorAll(".explorer-picture defs *")].map(one =>
+            one.tagName + [...one.attributes].map(a => " " + a.name).join("")),
+        figure.querySelector("label")?.textContent]), 500));"""
+
+
+def test_a_hostile_table_reaches_nothing(browser):
+    """Its drawings lose all that could run or load; its words are words."""
+    bundle = tables.tables(seesaw(["line", "title"]))
+    words = {"over": [], "at": [], "states": [HOSTILE]}
+    held = {"background": HOSTILE, "artists": [words], "strip": words, "title": words}
+    data = b64encode(zlib.compress(json.dumps(held).encode())).decode()
+    label = {"label": HOSTILE, "labels": [HOSTILE] * 5}
+    controls = [bundle["controls"][0] | label]
+    hostile = bundle | {"data": data, "controls": controls, "alt": HOSTILE}
+    reached, hidden, _, left, said = browser.execute_async_script(PLAY, hostile)
+    assert (reached, hidden, said) == (0, True, HOSTILE)
+    assert set(left) == {"g", "g id", "g id transform", "use", "rect"}
+
+
+def test_a_table_for_another_player_leaves_the_picture_and_says_so(browser):
+    bundle = tables.tables(seesaw(["line", "title"])) | {"version": 1}
+    _, hidden, note, *_ = browser.execute_async_script(PLAY, bundle)
+    assert not hidden and note.startswith("This picture stands still here (its table")

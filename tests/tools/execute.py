@@ -7,7 +7,8 @@ Outputs and figures are committed as this writes them: cells in order from a fre
 kernel, no time stamps, of a widget its picture alone, no progress bars, cells
 numbered anew, metadata as JupyterLab writes it. What a cell tagged `hide-output` shows
 answers the question above it and goes into its metadata. The explorers' tables are
-written to `figures/explorers/`.
+written to `figures/explorers/`; those of a chapter whose names begin with its number
+and that it no longer shows are removed.
 """
 
 import json
@@ -24,7 +25,7 @@ from tests.tools.pages import ANSWER, HIDDEN
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 TABLES = NOTEBOOKS.parent / "figures" / "explorers"
-"""What the explorers' pages show without a kernel."""
+"""What explorers show without a kernel."""
 WIDGET = "application/vnd.jupyter.widget-view+json"
 """A widget that no kernel holds any more; its picture stays."""
 METADATA = {
@@ -46,11 +47,11 @@ METADATA = {
 """As the pinned JupyterLab saves it; only the version is the reader's own."""
 
 
-def run(notebook, folder: Path, tables: Path) -> None:
-    """Execute the cells; what they display as explorers is kept as `tables`_i.json."""
+def run(notebook, folder: Path) -> None:
+    """Execute the cells; what they display as explorers is kept as tables."""
 
     async def keep(**_) -> None:
-        code = f"from web import tables; tables.keep({str(tables)!r})"
+        code = f"from web import tables; tables.keep({str(TABLES)!r})"
         done = await client.kc.execute(code, silent=True, reply=True)
         assert done["content"]["status"] == "ok", done["content"]
 
@@ -67,15 +68,15 @@ def run(notebook, folder: Path, tables: Path) -> None:
     client.execute()
 
 
-def execute(path: Path, tables: Path) -> None:
+def execute(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     for i, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{i:02}"
-    run(notebook, path.parent, tables)
+    run(notebook, path.parent)
     save(notebook, path)
 
 
-def explorers(path: Path, tables: Path) -> None:
+def explorers(path: Path) -> None:
     """Run what the explorers need; the outputs of all other cells stay."""
     notebook = nbformat.read(path, as_version=4)
     cells = [c for c in notebook.cells if c.cell_type == "code" and c.source.strip()]
@@ -84,7 +85,7 @@ def explorers(path: Path, tables: Path) -> None:
     chosen = sorted({j for i in shown for j in sliders.needed(sources, i)})
     few = nbformat.v4.new_notebook(metadata=METADATA)
     few.cells = [nbformat.v4.new_code_cell(sources[i]) for i in chosen]
-    run(few, path.parent, tables)
+    run(few, path.parent)
     for i, made in zip(chosen, few.cells):
         if i in shown:
             cells[i].outputs = made.outputs
@@ -117,10 +118,11 @@ def main(words: list[str]) -> None:
     chapters = [word for word in words if word != "--explorers"]
     make = explorers if "--explorers" in words else execute
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
-        if not chapters or path.stem.split("_")[0] in chapters:
+        number = path.stem.split("_")[0]
+        if not chapters or number in chapters:
             start = time.time()
-            make(path, TABLES / path.stem)
-            for table in TABLES.glob(f"{path.stem}_*.json"):
+            make(path)
+            for table in TABLES.glob(f"{number}_*.json"):
                 if table.stat().st_mtime < start:  # of an explorer that is gone
                     table.unlink()
             print(f"{path.name}  {time.time() - start:.0f} s", flush=True)

@@ -126,6 +126,7 @@ def chapter_00(server: Lab) -> str:
     found = json.loads(server.get(f"api/contents/{name}"))
     title = found["content"]["cells"][0]["source"].splitlines()[0]
     assert found["path"] == name and title == "# 00 · Start here", title
+    assert server.get("lab/extensions/refimpl-explorers/lab.js")  # moves its sliders
     (kernel,) = json.loads(server.get("api/kernelspecs"))["kernelspecs"]
     return f"{name}: {title!r}, {len(found['content']['cells'])} cells, kernel {kernel}"
 

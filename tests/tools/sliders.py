@@ -72,7 +72,7 @@ def shown(cells: list[str]) -> list[int]:
 
 
 def explorers(path: Path) -> dict[str, Explorer]:
-    """The explorers that a chapter displays, in their order."""
+    """The explorers that a chapter displays, by their names."""
     cells, displayed = code(path), []
 
     def display(*every) -> None:
@@ -90,4 +90,4 @@ def explorers(path: Path) -> dict[str, Explorer]:
         for i in chosen:
             exec(compile(cells[i], f"{path.name}, code cell {i}", "exec"), space)
     plays = [one for one in displayed if isinstance(one, Explorer)]
-    return {f"explorer {i}": play for i, play in enumerate(plays, 1)}
+    return {play.name: play for play in plays}

@@ -134,6 +134,7 @@ def cispo_explorer() -> explorer.Explorer:
             "yes",
             "The cap bounds its weight at 5; the gradient of log π stays.",
         ),
+        name="07_cap",
     )
 
 
@@ -185,6 +186,7 @@ def walk_explorer(paths: Mapping[str, Sequence[Sequence[float]]]) -> explorer.Ex
             "none",
             "A cap bounds a fork's weight, and a clip sets it to 0.",
         ),
+        name="07_forks",
     )
 
 

@@ -342,6 +342,7 @@ def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
             "Runs from one start resemble each other, so two starts amount to two "
             "numbers.",
         ),
+        name="12_audit",
     )
 
 

@@ -66,4 +66,5 @@ def lambda_explorer() -> explorer.Explorer:
             "about as much",
             "(1 − 1/(α l)) to the power of l − 1 tends to e^(−1/α), which is 0.51.",
         ),
+        name="19_lambda",
     )

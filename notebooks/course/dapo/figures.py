@@ -128,6 +128,7 @@ def room_explorer() -> explorer.Explorer:
             "0.5",
             "The clip bounds a ratio, so the room is ε_high times the probability.",
         ),
+        name="06_room",
     )
 
 
@@ -182,6 +183,7 @@ def group_explorer(price_of: Callable) -> explorer.Explorer:
             "The more certain the policy is of a prompt, the rarer are groups whose "
             "answers differ, and all other groups are thrown away.",
         ),
+        name="06_price",
     )
 
 
@@ -264,6 +266,7 @@ def ramp_explorer(right: Sequence[int], wrong: Sequence[int]) -> explorer.Explor
             "Careful answers write down their steps, so a wide ramp reaches them "
             "before it reaches the short guesses.",
         ),
+        name="06_overlong",
     )
 
 

@@ -193,6 +193,7 @@ def teacher_explorer() -> explorer.Explorer:
             "no",
             "The advantage is large, but the digit is rarely drawn.",
         ),
+        name="17_teacher",
     )
 
 

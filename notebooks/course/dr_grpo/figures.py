@@ -146,6 +146,7 @@ def climb_explorer(pull_of: Callable) -> explorer.Explorer:
             "Where one of two answers is right, the std is the same number for every "
             "prompt, and dividing by it changes nothing but the scale.",
         ),
+        name="04_difficulty",
     )
 
 
@@ -251,6 +252,7 @@ def push_explorer() -> explorer.Explorer:
             "it shrinks",
             "More tokens share the answer's push, so rambling is punished less.",
         ),
+        name="04_lengths",
     )
 
 
@@ -319,4 +321,5 @@ def rewards_explorer() -> explorer.Explorer:
             "Normalising compares answers on one reward at a time. Only the weights "
             "say which reward matters more.",
         ),
+        name="04_two_rewards",
     )

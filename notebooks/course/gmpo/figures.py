@@ -86,4 +86,5 @@ def wild_token_explorer() -> explorer.Explorer:
             "less",
             "The geometric mean of |o| ratios moves by the |o|-th root of one of them.",
         ),
+        name="08_wild_token",
     )

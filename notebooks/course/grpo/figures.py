@@ -148,6 +148,7 @@ def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer
             "when 1 is right",
             "It stands further from the mean of its group.",
         ),
+        name="03_group",
     )
 
 

@@ -206,6 +206,7 @@ def gspo_explorer() -> explorer.Explorer:
             "GRPO's, token by token",
             "A mean over 400 tokens moves little, but GSPO's bound is narrower still.",
         ),
+        name="05_spread",
     )
 
 

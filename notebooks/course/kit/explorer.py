@@ -9,11 +9,12 @@ An explorer is plain ipywidgets, so JupyterLab, VS Code and Colab show it, and a
 can set a slider and read the image.
 """
 
+import hashlib
 import inspect
 import io
 import itertools
 import math
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import ipywidgets as widgets
@@ -36,6 +37,10 @@ JupyterLab's page has 833 on a screen of 1280 with the file browser open.
 """
 
 
+STORED = "application/vnd.refimpl.explorer+json"
+"""What JupyterLab shows without a kernel: the name of a table of drawings."""
+
+
 class Explorer(widgets.HBox):
     """Buttons for `presets`, `controls` by name, and beside them a figure's `image`.
 
@@ -45,6 +50,9 @@ class Explorer(widgets.HBox):
     `stakes` takes the controls that it names and says how the stored runs nearest to
     them ended; this stands under the picture. A text instead says why there are none.
     `prediction` is asked below that, and judged once a control has been moved.
+
+    `name` (letters, digits and _) is that of its table in `figures/explorers/`, with
+    which it moves where no kernel runs. An explorer without a name has none.
 
     If a move changes something that it does not return, the whole figure is drawn
     again, which takes several times as long. Raises `UserError` if a move names no
@@ -63,12 +71,13 @@ class Explorer(widgets.HBox):
         below: Sequence[widgets.Widget] = (),
         stakes: Callable[..., str] | str = "",
         prediction: Prediction | None = None,
+        name: str = "",
     ):
         plt.close(figure)  # the notebook would show it a second time
         self.figure, self.moves, self.controls = figure, list(moves), dict(controls)
         self.check_names()
         self.presets = dict(presets or {})
-        self.stakes, self.prediction = stakes, prediction
+        self.stakes, self.prediction, self.name = stakes, prediction, name
         self.panel = Panel(prediction)
         self.canvas = FigureCanvasAgg(figure)
         width = round(figure.bbox.width)  # not drawn larger than it is: that blurs it
@@ -183,7 +192,10 @@ class Explorer(widgets.HBox):
         return picture, {"alt": said, "width": self.pixels().shape[1]}
 
     def _repr_mimebundle_(self, **options) -> tuple[dict, dict]:
-        """The widget, and its picture where no kernel runs: GitHub, nbviewer.
+        """The widget, and where no kernel runs its table (JupyterLab) or its picture.
+
+        A table with another picture's `digest` is not this explorer's: a reader's own
+        data, or gate, may have made it.
 
         ipywidgets 7, which Colab has, shows the widget in its own way, without the
         picture.
@@ -195,12 +207,22 @@ class Explorer(widgets.HBox):
             "image/png": picture,
             "application/vnd.jupyter.widget-view+json": view,
         }
+        said = {"image/png": shown}
+        if self.name:
+            data[STORED] = {"table": self.name}
+            said[STORED] = {"still": digest(picture)}
         if Explorer.shown:
             Explorer.shown(self)
-        return data, {"image/png": shown}
+        return data, said
 
     def __repr__(self) -> str:
         return f"Explorer({', '.join(self.controls)})"
+
+
+def digest(picture: str) -> str:
+    """Hash the pixels of a PNG in base64, to tell a still picture from another."""
+    pixels = np.array(Image.open(io.BytesIO(b64decode(picture))).convert("RGB"))
+    return hashlib.sha1(pixels.tobytes()).hexdigest()
 
 
 def names(function: Callable) -> tuple[str, ...]:

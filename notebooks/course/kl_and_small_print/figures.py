@@ -86,6 +86,7 @@ def best_policy_explorer(
             "Both are multiplied by the same factor, so their ratio stays that of the "
             "reference.",
         ),
+        name="02b_best_policy",
     )
 
 
@@ -167,6 +168,7 @@ def touched_explorer() -> explorer.Explorer:
             "Advantage and log-prob are both far below their means there, so their "
             "product is large.",
         ),
+        name="02b_touched_tokens",
     )
 
 

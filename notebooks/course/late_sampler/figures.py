@@ -167,6 +167,7 @@ def kept_explorer() -> explorer.Explorer:
             "OPSM",
             "It drops an answer only if its advantage is negative.",
         ),
+        name="15_kept",
     )
 
 

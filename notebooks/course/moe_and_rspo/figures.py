@@ -157,4 +157,5 @@ def shift_explorer() -> explorer.Explorer:
             "less",
             "γ is a mean over the experts, and the other experts have not moved.",
         ),
+        name="09_router_shift",
     )

@@ -163,6 +163,7 @@ def surrogate_explorer(yours: Algorithm) -> explorer.Explorer:
             "Its clip is closed beyond 1 ± ε, where SAPO's published gate is still "
             "wide open.",
         ),
+        name="11_surrogate",
     )
 
 

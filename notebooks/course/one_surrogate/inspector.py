@@ -149,4 +149,5 @@ def step_explorer() -> explorer.Explorer:
             "narrow bound.",
         ),
         stakes="This is a single step. The explorer under Play says how runs ended.",
+        name="11_one_step",
     )

@@ -144,6 +144,7 @@ def baseline_explorer(
             "only guess and ramble",
             "Guess and ramble are pushed down far more than a careful answer.",
         ),
+        name="01_baseline",
     )
 
 
@@ -256,6 +257,7 @@ def wear_explorer(
             "ρ multiplies the ratios of all tokens of an answer, so small movements "
             "of single tokens add up.",
         ),
+        name="01_worn_rollout",
     )
 
 

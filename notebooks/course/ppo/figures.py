@@ -200,6 +200,7 @@ def clip_explorer() -> explorer.Explorer:
             "PPO takes the minimum of two objectives, and for a bad token the upper "
             "bound is never the smaller one.",
         ),
+        name="02_clip",
     )
 
 
@@ -271,6 +272,7 @@ def ratio_explorer(
             "It only stops the push of a token that is outside. The other tokens' "
             "gradients share its weights and move it all the same.",
         ),
+        name="02_ratios",
     )
 
 

@@ -146,6 +146,7 @@ def room_explorer() -> explorer.Explorer:
             "DPPO-TV with δ = 0.2",
             "0.1 is a hundred times 0.001, but only 0.099 more.",
         ),
+        name="16_room",
     )
 
 

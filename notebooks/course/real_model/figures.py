@@ -104,4 +104,5 @@ def memory_explorer(config) -> explorer.Explorer:
             "the state of Adam",
             "Adam keeps two numbers per trained weight, and a LoRA trains few.",
         ),
+        name="13_memory",
     )

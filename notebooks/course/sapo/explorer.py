@@ -406,6 +406,7 @@ class Play(explorer.Explorer):
                 "Its gate depends on how far a ratio is from 1, not on the direction. "
                 "The tokens that moved on have gone a little further here.",
             ),
+            name="10_gates",
         )
         self.controls["gate"].observe(lambda _: self.locked(False), names="value")
         self.locked(False)

@@ -177,4 +177,5 @@ def newer_explorer() -> explorer.Explorer:
             "GRPO's",
             "The ratio reaches 1.2 at 0.024, but DPPO waits until 0.22.",
         ),
+        name="14_newer_gates",
     )

@@ -96,4 +96,5 @@ def divisor_explorer() -> explorer.Explorer:
             "nothing",
             "The mask counts what the policy wrote, and that has not changed.",
         ),
+        name="18_divisor",
     )

@@ -64,6 +64,7 @@ def temperature_explorer(table: dict) -> explorer.Explorer:
             "those of five terms",
             "Every step is another chance of an error, and five terms need four steps.",
         ),
+        name="00_temperature",
     )
 
 

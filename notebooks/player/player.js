@@ -1,12 +1,14 @@
-/* Explorers that move without a kernel.
+/* Explorers that move without a kernel, on the website and in JupyterLab.
  *
  * A page has <figure class="explorer" data-explorer="ID"> with a still in it, and a
- * script that calls explorer("ID", bundle). What a bundle holds is written down in
- * notebooks/web/tables.py: drawings in SVG, and which of them belongs to which stops.
+ * script that calls explorer("ID", bundle); lab.js hands over the figure as well. What a
+ * bundle holds is written down in notebooks/web/tables.py: drawings in SVG, and which of
+ * them belongs to which stops.
  */
 "use strict";
 
 (() => {
+const VERSION = 2; // of the bundles
 const SAID_AFTER = 400; // ms without a movement
 const NARROW = matchMedia("(max-width: 600px)");
 const LEAST = 0.6; // of a panel: its letters of 10 points are then 9 pixels high
@@ -49,6 +51,31 @@ function arranged({ width, height, phone }, room) {
   const scale = Math.min(room / wide, (TALLEST * innerHeight) / tall, 1);
   if (scale >= LEAST) return { width: wide, height: tall, places, scale };
   return { width, height: height - phone.top, places: whole(phone.top), scale: WHOLE };
+}
+
+/* What a drawing may consist of. A table comes from wherever the notebook comes from, so
+   nothing else of it reaches the page: nothing that runs, and nothing that loads. */
+const TAGS = new Set("g defs clipPath path rect text tspan use".split(" "));
+const FREE = "d x y width height transform textLength lengthAdjust data-said".split(" ");
+const HARMLESS = new Map([...FREE.map((name) => [name, /^/]), ["style", /^[^(\\]*$/]]);
+const NAMING = new Map([
+  ["id", /^()(\w+)$/], ["clip-path", /^(url\(#)(\w+\))$/], ["xlink:href", /^(#)(\w+)$/],
+]);
+
+/* A drawing as nodes. Its names begin with `id`, so that it means no other drawing's. */
+function parsed(drawing, id) {
+  const page = new DOMParser().parseFromString(`<svg>${drawing}</svg>`, "text/html");
+  const root = page.querySelector("svg");
+  for (const one of root.querySelectorAll("*")) {
+    if (!TAGS.has(one.tagName)) one.remove();
+    for (const attribute of [...one.attributes]) {
+      const { name, value } = attribute;
+      const [, before, rest] = NAMING.get(name)?.exec(value) ?? [];
+      if (rest) attribute.value = `${before}${id}-${rest}`;
+      else if (!HARMLESS.get(name)?.test(value)) one.removeAttribute(name);
+    }
+  }
+  return [...root.childNodes];
 }
 
 /* The page */
@@ -127,7 +154,11 @@ function held(row, change) {
   scrollBy({ top: row.getBoundingClientRect().top - before, behavior: "instant" });
 }
 
-async function play(figure, id, bundle) {
+async function play(figure, id, given) {
+  const bundle = await given;
+  if (bundle.version !== VERSION) {
+    throw new Error(`its table needs player ${bundle.version}, this is ${VERSION}`);
+  }
   const { controls, width, height } = bundle;
   const counts = controls.map((c) => c.stops.length);
   const stops = controls.map((c) => c.start);
@@ -136,7 +167,7 @@ async function play(figure, id, bundle) {
 
   /* The drawing is made once, and shown in one place or piece by piece. */
   const whole = svg("g", { id: `${id}-drawing`, transform: `scale(${bundle.scale})` });
-  whole.innerHTML = kept.background;
+  whole.append(...parsed(kept.background, id));
   const layers = kept.artists.map(() => whole.appendChild(svg("g")));
   const picture = svg("svg", { role: "img", "aria-label": bundle.alt });
   const arrange = () => {
@@ -159,7 +190,7 @@ async function play(figure, id, bundle) {
     title.textContent = unparted(at(kept.title, stops, counts));
     kept.artists.forEach((one, i) => {
       const now = at(one, stops, counts);
-      if (drawn[i] !== now) layers[i].innerHTML = drawn[i] = now;
+      if (drawn[i] !== now) layers[i].replaceChildren(...parsed(drawn[i] = now, id));
     });
   };
   let waiting = false;
@@ -222,11 +253,11 @@ async function play(figure, id, bundle) {
   figure.querySelector("img").hidden = true;
   figure.prepend(question.row, view, strip, question.said, fields, live);
   const stays = () => {
-    const seen = innerHeight - document.querySelector("header").offsetHeight;
+    const header = document.querySelector("body > header")?.offsetHeight ?? 0;
     const asked = question.row.offsetHeight ?? 0;
     const bottom = fields.getBoundingClientRect().bottom;
     const high = bottom - figure.getBoundingClientRect().top - asked;
-    view.classList.toggle("stays", high > seen);
+    view.classList.toggle("stays", high > innerHeight - header);
   };
   new ResizeObserver(stays).observe(fields.parentElement);
   new ResizeObserver(() => {
@@ -242,7 +273,7 @@ async function play(figure, id, bundle) {
   const values = () =>
     Object.fromEntries(controls.map((c, i) => [c.name, c.stops[stops[i]]]));
   const state = () => ({
-    artists: layers.map((one) => one.innerHTML),
+    artists: layers.map((one) => one.innerHTML.replaceAll(`${id}-`, "")),
     strip: strip.textContent,
     title: title.textContent,
   });
@@ -260,10 +291,9 @@ async function play(figure, id, bundle) {
 }
 
 /* The still stays where this browser cannot show more, and a sentence says so. */
-function explorer(id, bundle) {
-  const figure = document.querySelector(`figure[data-explorer="${CSS.escape(id)}"]`);
-  if (!figure) return;
-  play(figure, id, bundle).catch((error) => {
+function explorer(id, bundle, figure) {
+  figure ??= document.querySelector(`figure[data-explorer="${CSS.escape(id)}"]`);
+  return figure && play(figure, id, bundle).catch((error) => {
     console.error(id, error);
     const text = `This picture stands still here (${error.message}).`;
     figure.append(element("p", { className: "explorer-note", textContent: text }));
