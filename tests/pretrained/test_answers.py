@@ -128,13 +128,11 @@ HOSTILE = [
 
 
 @pytest.mark.filterwarnings("ignore::refimpl.tasks.TaskWarning")
-def test_no_answer_takes_another_ones_verdict_or_more_than_its_time():
+def test_no_answer_takes_another_ones_verdict():
     needs("math_verify")
     given = [text for hostile in HOSTILE for text in (hostile, "It is 42.")]
-    began = time.monotonic()
     scores = answers.math_correct([], given, answer=["42"] * len(given))
     assert scores == [0.0, 1.0] * len(HOSTILE)
-    assert time.monotonic() - began < 2 * len(HOSTILE) + 20  # and what is started
 
 
 def test_an_answer_that_takes_too_long_is_wrong():
