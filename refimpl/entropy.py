@@ -17,9 +17,10 @@ from pydantic import Field
 from torch import Tensor
 
 from refimpl import seeds
+from refimpl.algorithms import LossInputs
 from refimpl.importance import log_ratio
 from refimpl.logprobs import Reading
-from refimpl.loss_terms import Added, LossCorrection, LossInputs, LossTerm
+from refimpl.loss_terms import Added, LossCorrection, LossTerm
 from refimpl.rollout import Batch
 from refimpl.validation import Positive, Seed, UserError, Weight, checked
 

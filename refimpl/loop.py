@@ -21,11 +21,10 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from refimpl import seeds
-from refimpl.algorithms import Algorithm
+from refimpl.algorithms import Algorithm, LossInputs
 from refimpl.config import TrainConfig
 from refimpl.history import History, Meter, joined
 from refimpl.logprobs import log_probs as teacher_forced
-from refimpl.loss_terms import LossInputs
 from refimpl.models import Model
 from refimpl.options import handed_in, hooks_for, prepare
 from refimpl.responses import Responses, describe
@@ -135,10 +134,11 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
         # 2. Rewards: the run's to train on, the task's own to know who is right.
         return run.score(problems, rollout)
 
-    # One round, or with dynamic sampling as many as it takes.
+    # `draw`, once. Dynamic sampling draws again, in place of groups without a gradient.
     run.drawn = drawn = run.fill_batch(draw)
-    rollout = drawn.rollout.rows(drawn.rows)  # those that are trained on
-    # What stays fixed during the updates: log π_old, log π_ref, a critic's values.
+    rollout = drawn.rollout.rows(drawn.rows)  # the rows to train on: here, all
+    # Fixed during the updates: log π_old (the sampler's own numbers, unless it may
+    # differ from the policy), log π_ref and a critic's values where they are needed.
     fixed = run.fixed(rollout)
     # 3. Advantages, per token, with the targets of a critic.
     advantages, targets, of_critic = run.advantages(run.scored_tokens(drawn, fixed))
@@ -176,8 +176,8 @@ def update(run: Run, mini: Batch, meter: Meter) -> None:
     for part, w in run.parts(mini, weight):
         # The policy's only forward pass here: loss, KL and entropy share it.
         reading = run.read(run.model, part.rollout, replay=True)
-        # Corrections (for a sampler that differs from π_old, say) change the arguments
-        # of the loss. The loss itself stays the paper's.
+        # Corrections change the arguments of the loss, if the sampler was not quite the
+        # policy, say. In a plain run there are none. The loss stays the paper's.
         inputs = LossInputs(
             reading.logp, part.old_logp, part.advantages, part.mask, w, metrics={}
         )
@@ -192,7 +192,7 @@ def update(run: Run, mini: Batch, meter: Meter) -> None:
             loss, metrics = loss + added, metrics | measured
         loss.backward()
         meter.add(part, reading.logp, loss, metrics)  # ratios before any correction
-    meter.end_update(optimizer_step(run))
+    meter.end_update(optimizer_step(run))  # clip, step, clear; log the norm
     for term in run.adaptive_terms:  # a bonus that adjusts itself, if there is one
         term.end_update()
 

@@ -16,13 +16,13 @@ add up. (`part.share` times a mean over the micro-batch's tokens is such a part.
 
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
 from refimpl import corrections, moe
-from refimpl.algorithms import value_loss
+from refimpl.algorithms import LossInputs, value_loss
 from refimpl.history import Metrics
 from refimpl.kl import ESTIMATORS, Estimator
 from refimpl.logprobs import Reading
@@ -142,22 +142,6 @@ class LoadBalance(LossTerm):
         }
         measured = {name: part.share * x / passed for name, x in measured.items()}
         return BALANCE * share * balance, measured
-
-
-class LossInputs(NamedTuple):
-    """The arguments of `Algorithm.loss`, in its order, and the corrections' metrics."""
-
-    logp: Float[Tensor, "B T"]
-    old_logp: Float[Tensor, "B T"]
-    advantages: Float[Tensor, "B T"]
-    mask: Float[Tensor, "B T"]
-    weight: Float[Tensor, "B T"]
-    metrics: Metrics
-
-    @property
-    def arguments(self) -> tuple[Tensor, ...]:
-        """The first five."""
-        return self[:5]
 
 
 Correction = Callable[[Batch, Reading, LossInputs], LossInputs]

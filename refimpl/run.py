@@ -166,12 +166,13 @@ class Run:
     def fixed(self, rollout: Rollout) -> Fixed:
         """Compute what stays fixed during the updates: before the first of them.
 
-        log π_old is read from the policy, or it is what the sampler has stored.
+        log π_old is what the sampler stored as it drew the tokens. Where sampler and
+        policy may differ (`options.prepare` decides), it is a pass of the policy.
         """
         passes = rollout.in_parts(self.passes, self.config.micro_batch_size)
         old_logp, experts, router_logp, ref, teacher, values = passes
         mask, metrics = rollout.mask, dict[str, float]()
-        if old_logp is None:
+        if self.old_logp_of == "sampler":
             old_logp = rollout.logp
         else:
             metrics |= sampler_mismatch(rollout, old_logp, self.config.truncated)

@@ -30,7 +30,7 @@ from refimpl.files import cache_folder, writable_folder
 from refimpl.models import Preset, build, one_thread, pick_device
 from refimpl.moe import BALANCE, is_moe, load_balance, routed
 from refimpl.tasks import Arithmetic, HabitWorld, Mix, make_tokenizer
-from refimpl.tasks.world import CHARACTERS
+from refimpl.tasks.arithmetic import CHARACTERS
 from refimpl.validation import (
     Count,
     Positive,

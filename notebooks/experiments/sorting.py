@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from refimpl.tasks.world import HabitWorld, Mix
+from refimpl.tasks.arithmetic import HabitWorld, Mix
 from refimpl.validation import checked
 
 Items = Annotated[int, Field(ge=2, le=8)]

@@ -1,6 +1,12 @@
 """The registry: every algorithm by name, in chapter order."""
 
-from refimpl.algorithms.base import Algorithm, LossResult, Objective, Tokens
+from refimpl.algorithms.base import (
+    Algorithm,
+    LossInputs,
+    LossResult,
+    Objective,
+    Tokens,
+)
 from refimpl.algorithms.cispo import CISPO
 from refimpl.algorithms.dapo import DAPO
 from refimpl.algorithms.dppo_kl import DPPO_KL
@@ -63,5 +69,5 @@ def get(name: str) -> Algorithm:
     return ALGORITHMS[name]
 
 
-__all__ = ["ALGORITHMS", "Algorithm", "LossResult", "Objective", "Tokens"]
-__all__ += ["get", "value_loss"]
+__all__ = ["ALGORITHMS", "Algorithm", "LossInputs", "LossResult", "Objective"]
+__all__ += ["Tokens", "get", "value_loss"]

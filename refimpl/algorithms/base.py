@@ -29,6 +29,22 @@ from refimpl.validation import (
 )
 
 
+class LossInputs(NamedTuple):
+    """The arguments of `Algorithm.loss`, in its order, and the corrections' metrics."""
+
+    logp: Float[Tensor, "B T"]
+    old_logp: Float[Tensor, "B T"]
+    advantages: Float[Tensor, "B T"]
+    mask: Float[Tensor, "B T"]
+    weight: Float[Tensor, "B T"]
+    metrics: dict[str, Float[Tensor, ""]]
+
+    @property
+    def arguments(self) -> tuple[Tensor, ...]:
+        """The first five."""
+        return self[:5]
+
+
 @dataclass(frozen=True, eq=False)
 class Tokens:
     """The arguments of an objective: all (B, T), floats, and finite everywhere.

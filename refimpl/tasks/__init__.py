@@ -20,9 +20,18 @@ environment inserted.
 `refimpl.pretrained` has the tasks of reasoning-gym, and chat templates.
 """
 
-from refimpl.tasks.arithmetic import Arithmetic, make_tokenizer, rare_careful
+from refimpl.tasks.arithmetic import (
+    HABITS,
+    Arithmetic,
+    HabitWorld,
+    Mix,
+    TaskWarning,
+    habit,
+    make_tokenizer,
+    rare_careful,
+    verify,
+)
 from refimpl.tasks.calculator import Calculator
-from refimpl.tasks.world import HabitWorld, Mix, TaskWarning, verify
 
-__all__ = ["Arithmetic", "Calculator", "HabitWorld", "Mix", "TaskWarning"]
-__all__ += ["make_tokenizer", "rare_careful", "verify"]
+__all__ = ["HABITS", "Arithmetic", "Calculator", "HabitWorld", "Mix", "TaskWarning"]
+__all__ += ["habit", "make_tokenizer", "rare_careful", "verify"]

@@ -15,8 +15,7 @@ all calls, with two to spare.
 import random
 import re
 
-from refimpl.tasks.arithmetic import Arithmetic, Terms
-from refimpl.tasks.world import CHARACTERS, Mix
+from refimpl.tasks.arithmetic import CHARACTERS, Arithmetic, Mix, Terms
 from refimpl.validation import checked
 
 CALL = re.compile(r"\[([0-9]{1,2})\+([0-9]{1,2})\]")

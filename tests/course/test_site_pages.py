@@ -17,7 +17,7 @@ from course.kit.exercise import exercises
 from experiments.claims import CLAIMS, SECOND
 from refimpl import warm_start
 from refimpl.algorithms import ALGORITHMS
-from refimpl.tasks.world import habit
+from refimpl.tasks.arithmetic import habit
 from web import (
     bibliography,
     build,

@@ -13,10 +13,10 @@ from torch.testing import assert_close
 
 from refimpl import corrections, loss_terms
 from refimpl.advantages import CRITIC_FREE, Scored, gae, token_rewards, whiten
+from refimpl.algorithms import LossInputs
 from refimpl.history import Meter, mean_over
 from refimpl.kl import ESTIMATORS
 from refimpl.logprobs import Reading
-from refimpl.loss_terms import LossInputs
 from refimpl.normalisers import NORMALISERS
 from refimpl.rollout import Batch, Rollout
 from tests.losses.batches import FLOAT64, mask_of, random_batch, weight_by

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from experiments.sorting import Sorting
 from refimpl.tasks import Arithmetic, Calculator, rare_careful, verify
-from refimpl.tasks.arithmetic import CHARACTERS
-from refimpl.tasks.world import HABITS
+from refimpl.tasks.arithmetic import CHARACTERS, HABITS
 from tests.worlds import TOKENIZER
 
 SUMS, SORTS = Arithmetic(), Sorting()

@@ -7,9 +7,9 @@ import torch
 from torch import tensor
 
 from refimpl import train
+from refimpl.algorithms import LossInputs
 from refimpl.entropy import AdaptiveEntropy, ClipCov, KLCov, TopEntropy, covariance
 from refimpl.logprobs import Reading
-from refimpl.loss_terms import LossInputs
 from refimpl.rollout import Batch, Rollout
 from tests.worlds import (
     SMALL,

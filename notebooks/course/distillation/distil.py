@@ -28,7 +28,7 @@ from experiments.sorting import Sorting
 from refimpl.algorithms import ALGORITHMS
 from refimpl.rollout import Rollout, pad_columns
 from refimpl.tasks import Arithmetic, Mix
-from refimpl.tasks.world import HabitWorld, correctness
+from refimpl.tasks.arithmetic import HabitWorld, correctness
 from refimpl.validation import checked
 
 CURVES, ENDS_IN = ("tokens", "reward", "accuracy", "kl"), ("sums", "rows")

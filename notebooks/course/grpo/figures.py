@@ -22,7 +22,7 @@ from course.kit.plots.style import (
     looks_of,
 )
 from refimpl.history import History
-from refimpl.tasks.world import habit
+from refimpl.tasks.arithmetic import habit
 
 SHARE = "share of right answers  $p$"
 

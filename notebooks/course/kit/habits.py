@@ -9,7 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from refimpl import sample
 from refimpl.tasks import Arithmetic
-from refimpl.tasks.world import HABITS, habit
+from refimpl.tasks.arithmetic import HABITS, habit
 
 
 class Survey(NamedTuple):

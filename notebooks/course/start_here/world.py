@@ -5,7 +5,7 @@ import matplotlib.pyplot as plt
 from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import DASHES, GREY, HABIT_COLOURS, INK
-from refimpl.tasks.world import habit
+from refimpl.tasks.arithmetic import habit
 
 SHOWN, WIDE, LINES = 7, 26, 2
 """Answers that stand beside the curves, letters in a line of one, and its lines."""
