@@ -48,6 +48,13 @@ def separate_cache() -> None:
             link.symlink_to(model, target_is_directory=True)
 
 
+def pytest_collection_modifyitems(items) -> None:
+    """nbval also compares outputs that are kept where no viewer shows them."""
+    for item in items:
+        if cell := getattr(item, "cell", None):
+            cell.outputs = cell.outputs or cell.metadata.get("answer", [])
+
+
 separate_cache()
 if not os.access(Path.home(), os.W_OK):  # Jupyter and matplotlib want one
     os.environ["HOME"] = scratch("home")

@@ -1,4 +1,5 @@
-/* A JupyterLab extension, written by hand: explorers move before a cell has run.
+/* A JupyterLab extension, written by hand: explorers move before a cell has run, and a
+ * screen reader is told what a picture shows.
  *
  * An explorer's output names a table beside the notebook, which player.js plays. Once a
  * kernel holds the explorer, its widget is shown in place of the player. */
@@ -6,6 +7,7 @@
 
 (() => {
 const EXPLORER = "application/vnd.refimpl.explorer+json";
+const PICTURE = "image/png";
 const WIDGET = "application/vnd.jupyter.widget-view+json";
 const TABLES = "../figures/explorers";
 const beside = (name) => new URL(name, document.currentScript.src).href;
@@ -72,16 +74,35 @@ const renderer = ({ Panel, Widget }, panel, resolver) => {
   return one;
 };
 
+/* JupyterLab's own renderer of pictures, and the text that it leaves out. */
+const described = (one) => {
+  const render = one.renderModel.bind(one);
+  one.renderModel = async (model) => {
+    await render(model);
+    one.node.querySelector("img").alt = model.metadata[PICTURE]?.alt ?? "";
+  };
+  return one;
+};
+
 const plugin = ({ INotebookTracker }, lumino) => ({
   id: "refimpl-explorers:plugin",
   autoStart: true,
   requires: [INotebookTracker],
   activate: (_, tracker) => {
-    const add = (panel) => panel.content.rendermime.addFactory({
-      safe: true, // what runs is in this folder, and a drawing has to pass player.js
-      mimeTypes: [EXPLORER],
-      createRenderer: ({ resolver }) => renderer(lumino, panel, resolver),
-    }, -20); // before the widget and the picture
+    const add = (panel) => {
+      const { rendermime } = panel.content;
+      rendermime.addFactory({
+        safe: true, // what runs is in this folder, and a drawing has to pass player.js
+        mimeTypes: [EXPLORER],
+        createRenderer: ({ resolver }) => renderer(lumino, panel, resolver),
+      }, -20); // before the widget and the picture
+      const picture = rendermime.getFactory(PICTURE);
+      rendermime.addFactory({
+        ...picture,
+        mimeTypes: [PICTURE],
+        createRenderer: (options) => described(picture.createRenderer(options)),
+      }, 90); // as JupyterLab ranks it
+    };
     tracker.forEach(add);
     tracker.widgetAdded.connect((_, panel) => add(panel));
   },

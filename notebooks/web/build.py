@@ -45,8 +45,9 @@ from web.page import (
 from web.source import of_code
 
 TABLES = ROOT / "figures" / "explorers"
-CHAPTERS, LOOK_UP, USE, TEACH = GROUPS = (
-    "Chapters",
+CORE, ELECTIVES, LOOK_UP, USE, TEACH = GROUPS = (
+    "Core path",
+    "Electives",
     "Look it up",
     "Use it",
     "Teach with it",
@@ -57,7 +58,11 @@ LOOKED_UP = ("notation", "methods", "finding")
 
 
 def chapters() -> list[Page]:
-    return [with_flags(Chapter(path, TABLES).page(CHAPTERS)) for path in notebooks()]
+    made = []
+    for path in notebooks():
+        core = path.stem.partition("_")[0] in (*start.CORE, "tour")
+        made.append(Chapter(path, TABLES).page(CORE if core else ELECTIVES))
+    return [with_flags(page) for page in made]
 
 
 def with_flags(page: Page) -> Page:
@@ -82,7 +87,7 @@ def guide() -> list[Page]:
 def made(chapters: list[Page]) -> list[Page]:
     """Make the pages that have no file, from the code and from the chapters."""
     return [
-        closing.after(CHAPTERS, chapters),
+        closing.after(CORE, chapters),
         cheat_sheet.page(LOOK_UP),
         flags.page(LOOK_UP),
         ledger.page(LOOK_UP),
@@ -105,7 +110,7 @@ class Site:
         self.anchors = {page.file: anchors(page.body) for page in self.pages.values()}
         terms = glossary.addresses(self.pages)
         for name, page in list(self.pages.items()):
-            if page.group == CHAPTERS:
+            if page.group in (CORE, ELECTIVES):
                 page = glossary.explained(page, terms)
             self.pages[name] = self.joined(page)
         for page in self.code.values():
@@ -234,16 +239,32 @@ def index(pages: Collection[Page]) -> bytes:
     return f"searchIndex({json.dumps(rows, ensure_ascii=False)});".encode()
 
 
+def arrows(page: Page, pages: Collection[Page]) -> list[tuple[str, Page]]:
+    """Return where a page's foot leads, each with its link's `rel`.
+
+    Back and on stay in the page's group. From an elective another arrow leads to the
+    core path, and from the core path one leads to an elective that comes next.
+    """
+    own = [one for one in pages if one.group == page.group]
+    at = own.index(page)
+    found = [("prev", one) for one in own[:at][-1:]]
+    found += [("next", one) for one in own[at + 1 :][:1]]
+    every = [one for one in pages if one.group in (CORE, ELECTIVES)]
+    later = sorted((p for p in every if p.file > page.file), key=lambda p: p.file)
+    if page.group == ELECTIVES:
+        later = [one for one in later if one.group == CORE]
+    across = [one for one in later[:1] if one.group != page.group and page in every]
+    return found + [("next", one) for one in across]
+
+
 def render(site: Site) -> dict[str, bytes]:
     """Make every file of the site; returns their contents by path."""
     frame, pages = TEMPLATES.get_template("page.html.j2"), site.pages.values()
     menu = {group: [p for p in pages if p.group == group] for group in GROUPS}
-    order = [page for group in menu.values() for page in group]
     files = dict(site.files)
     for asset in [*ASSETS.glob("*.[cj]s*"), *PLAYER.glob("player.*s")]:
         files[f"assets/{asset.name}"] = asset.read_bytes()
     for page in pages:
-        at = order.index(page) if page in order else None
         source = in_repository(page)
         chapter = source.endswith(".ipynb")
         copied = page.source.name if chapter and site.repository else ""
@@ -256,8 +277,7 @@ def render(site: Site) -> dict[str, bytes]:
                 for anchor, heading, _ in sections(page)
                 if f'<h2 id="{anchor}"' in page.body
             ],
-            previous=order[at - 1] if at else None,
-            following=order[at + 1] if at is not None and order[at + 1 :] else None,
+            arrows=arrows(page, pages) if page.group else [],
             minutes=instructor.told(page).minutes if chapter else 0,
             ways=anywhere.ways(copied, site.repository) if copied else [],
             style=style if (ASSETS / style).exists() else "",
@@ -339,7 +359,8 @@ def build(
 ) -> Path:
     """Write the site to `folder`. Returns its first page, to be opened in a browser.
 
-    If a page cannot be made, raises `SiteError` and leaves the folder as it was.
+    Says what a chapter holds and no page can show, such as a widget. If a page cannot
+    be made, raises `SiteError` and leaves the folder as it was.
     """
     free(folder)  # before ten seconds of work
     guides = {page.file: page for page in guide()}
@@ -353,6 +374,8 @@ def build(
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
+    for what in (what for page in first for what in page.left_out):
+        say(f"left out: {what}")
     total = sum(map(len, files.values()))
     say(f"{len(site.pages)} pages, {len(files)} files, {total / 1e6:.1f} MB")
     return folder / "index.html"

@@ -100,7 +100,7 @@ def _exercise(key: str, parts: list[Part], notebook: str) -> str:
 
 def is_hidden(cell: NotebookNode) -> bool:
     """True if a cell's output is folded, because it answers the question above."""
-    return cell.metadata.get("jupyter", {}).get("outputs_hidden", False)
+    return "hide-output" in cell.metadata.get("tags", ())
 
 
 def solution(exercise: Exercise) -> str:

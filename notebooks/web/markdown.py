@@ -73,8 +73,13 @@ def in_sight(row: str, place: int) -> str:
 
 
 def headed(body: str, name: str) -> tuple[str, str]:
-    """Return a page's title, and its first paragraph if it begins with one."""
-    found = re.search(r"<h1[^>]*>(.*?)</h1>\s*(?:<p>(?!<img)(.*?)</p>)?", body, re.S)
+    """Return a page's title, and its first paragraph if it begins with one.
+
+    A line in italics between them, as electives have it, is skipped.
+    """
+    aside = r"(?:<p><em>[^\n]*</em></p>\s*)?"
+    first = r"(?:<p>(?!<img)(.*?)</p>)?"
+    found = re.search(rf"<h1[^>]*>(.*?)</h1>\s*{aside}{first}", body, re.S)
     if not found:
         raise SiteError(f"{name} has no title: a line that begins with '# '")
     return text_of(found[1]), text_of(found[2] or "")

@@ -5,6 +5,7 @@ import hashlib
 import html
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
@@ -30,6 +31,7 @@ class Chapter:
         self.path, self.tables = path, tables
         self.files: dict[str, bytes] = {}
         self.scripts: list[str] = []
+        self.left_out: list[str] = []
         self.cell = 0
         self.again = f"run `python -m tests.tools.execute {path.stem.split('_')[0]}`"
 
@@ -37,7 +39,10 @@ class Chapter:
         return SiteError(f"{self.path.name}, cell {self.cell}: {what}")
 
     def page(self, group: str) -> Page:
-        """Make the page. Raises `SiteError` if something a reader needs is missing."""
+        """Make the page; an output that no page can show is left out, and named.
+
+        Raises `SiteError` if a text cannot be shown.
+        """
         cells = nbformat.read(self.path, as_version=4).cells
         parts = []
         for self.cell, cell in enumerate(cells):
@@ -45,8 +50,6 @@ class Chapter:
                 parts.append(Part(cell, self.prose(cell.source)))
             elif cell.cell_type == "code" and cell.source.strip():
                 parts.append(Part(cell, self.code(cell)))
-        if not any(cell.get("outputs") for cell in cells):
-            raise SiteError(f"{self.path.name} has no outputs; {self.again}")
         body = "\n".join(exercises.gathered(parts, f"notebooks/{self.path.name}"))
         title, lead = headed(body, self.path.name)
         return Page(
@@ -58,6 +61,7 @@ class Chapter:
             (*self.scripts, "assets/exercises.js"),
             self.files,
             lead,
+            tuple(self.left_out),
         )
 
     def prose(self, source: str) -> str:
@@ -67,12 +71,7 @@ class Chapter:
             raise self.wrong(str(error)) from error
 
     def code(self, cell) -> str:
-        if cell.execution_count is None:
-            raise self.wrong(
-                "it was never executed, so the page would lack what it shows; "
-                + self.again
-            )
-        outputs = "".join(self.output(one) for one in cell.outputs)
+        outputs = "".join(self.outputs(cell))
         shown = in_colour(cell.source)
         if FOLDED in cell.metadata.get("tags", ()) or 'class="explorer"' in outputs:
             lines = len(cell.source.splitlines())
@@ -81,6 +80,16 @@ class Chapter:
         if outputs and exercises.is_hidden(cell):
             outputs = FOLD.format(" answered", "What the cell shows", outputs)
         return f'<div class="cell">{shown}{outputs}</div>'
+
+    def outputs(self, cell) -> Iterator[str]:
+        """Yield what a cell shows; one that was worked through may hold anything."""
+        if cell.execution_count is None:
+            self.left_out.append(str(self.wrong(f"it was not run; {self.again}")))
+        for one in cell.outputs or cell.metadata.get("answer", []):
+            try:
+                yield self.output(one)
+            except SiteError as error:
+                self.left_out.append(str(error))
 
     def output(self, output) -> str:
         if output.output_type == "stream":

@@ -31,6 +31,7 @@ class Page:
     links and pictures are relative to `source`, a file of the repository; the build
     replaces them by the site's. `source` is None for a page made from code, whose links
     are the site's already. `files` are further files of the site, contents by path.
+    `left_out` says what the page lacks, a sentence for each output.
     """
 
     file: str
@@ -41,6 +42,7 @@ class Page:
     scripts: tuple[str, ...] = ()
     files: dict[str, bytes] = field(default_factory=dict)
     summary: str = ""
+    left_out: tuple[str, ...] = ()
 
 
 TEMPLATES = jinja2.Environment(

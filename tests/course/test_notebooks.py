@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from course.kit.exercise import RIGHT, judge, typed_cells
+from tests.tools.pages import ANSWER, HIDDEN, outputs, source
 from tests.tools.pages import cells as load
-from tests.tools.pages import source
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -33,8 +33,9 @@ def ignored(cell: dict) -> bool:
 
 def printed(cell: dict) -> str:
     """What a cell printed, and the tables that it showed."""
-    tables = [o.get("data", {}).get("text/markdown", "") for o in cell["outputs"]]
-    texts = [o.get("text", table) for o, table in zip(cell["outputs"], tables)]
+    shown = outputs(cell)
+    tables = [o.get("data", {}).get("text/markdown", "") for o in shown]
+    texts = [o.get("text", table) for o, table in zip(shown, tables)]
     return "".join("".join(text) for text in texts)
 
 
@@ -53,10 +54,20 @@ def test_every_cell_was_run_in_order_from_a_fresh_kernel_and_none_failed(path):
     cells = code(path)
     counts = [cell["execution_count"] for cell in cells]
     assert counts == list(range(1, len(counts) + 1))
-    assert "error" not in [o["output_type"] for cell in cells for o in cell["outputs"]]
-    shown = json.dumps([cell["outputs"] for cell in cells])
+    assert "error" not in [o["output_type"] for cell in cells for o in outputs(cell)]
+    shown = json.dumps([outputs(cell) for cell in cells])
     assert "%|" not in shown  # a bar
     assert "stderr" not in shown, "a warning, with a path of this machine"
+
+
+@each
+def test_no_answer_stands_under_its_question(path):
+    """A viewer that folds nothing, as GitHub's, would show it there."""
+    for cell in code(path):
+        hidden = HIDDEN in cell["metadata"].get("tags", [])
+        assert not (hidden and cell["outputs"]), source(cell)[:60]
+        assert hidden == bool(cell["metadata"].get(ANSWER)), source(cell)[:60]
+        assert "outputs_hidden" not in cell["metadata"].get("jupyter", {})
 
 
 @each

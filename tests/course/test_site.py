@@ -20,8 +20,11 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The folder of the whole site."""
-    return build(tmp_path_factory.mktemp("web") / "site").parent
+    """The folder of the whole site, of which nothing is left out."""
+    said = []
+    first = build(tmp_path_factory.mktemp("web") / "site", say=said.append)
+    assert len(said) == 1, said
+    return first.parent
 
 
 def ask(browser, width: int, script: str):

@@ -5,8 +5,10 @@ explorers' pictures and tables are written: a minute for what has changed its lo
 
 Outputs and figures are committed as this writes them: cells in order from a fresh
 kernel, no time stamps, of a widget its picture alone, no progress bars, cells
-numbered anew. The explorers' tables are written to `figures/explorers/`; those of a
-chapter whose names begin with its number and that it no longer shows are removed.
+numbered anew, metadata as JupyterLab writes it. What a cell tagged `hide-output` shows
+answers the question above it and goes into its metadata. The explorers' tables are
+written to `figures/explorers/`; those of a chapter whose names begin with its number
+and that it no longer shows are removed.
 """
 
 import json
@@ -19,6 +21,7 @@ import nbformat
 from nbclient import NotebookClient
 
 from tests.tools import sliders
+from tests.tools.pages import ANSWER, HIDDEN
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 TABLES = NOTEBOOKS.parent / "figures" / "explorers"
@@ -27,12 +30,21 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 """A widget that no kernel holds any more; its picture stays."""
 METADATA = {
     "kernelspec": {
-        "display_name": "Python 3",
+        "display_name": "Python 3 (ipykernel)",
         "language": "python",
         "name": "python3",
     },
-    "language_info": {"name": "python"},
+    "language_info": {
+        "codemirror_mode": {"name": "ipython", "version": 3},
+        "file_extension": ".py",
+        "mimetype": "text/x-python",
+        "name": "python",
+        "nbconvert_exporter": "python",
+        "pygments_lexer": "ipython3",
+        "version": "3.11.7",
+    },
 }
+"""As the pinned JupyterLab saves it; only the version is the reader's own."""
 
 
 def run(notebook, folder: Path) -> None:
@@ -88,12 +100,12 @@ def save(notebook, path: Path) -> None:
             for output in cell.outputs:
                 data = output.get("data", {})
                 data.pop(WIDGET, None)
+            if cell.outputs and HIDDEN in cell.metadata.get("tags", ()):
+                cell.metadata[ANSWER], cell.outputs = cell.outputs, []
     notebook.metadata = nbformat.from_dict(METADATA)
     text = nbformat.writes(notebook, version=4)
-    path.write_text(
-        json.dumps(json.loads(text), indent=1, ensure_ascii=False) + "\n",
-        encoding="utf-8",
-    )
+    keys = {"indent": 1, "ensure_ascii": False, "sort_keys": True}
+    path.write_text(json.dumps(json.loads(text), **keys) + "\n", encoding="utf-8")
 
 
 def is_progress_bar(output) -> bool:

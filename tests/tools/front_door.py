@@ -62,6 +62,7 @@ class Lab(NamedTuple):
     address: str  # of the page that it would open, without the token
     root: str  # of the server
     token: str
+    folder: Path  # in which it was started
 
     def get(self, path: str) -> bytes:
         """What stands at this path of the server; an `OSError` if it refuses."""
@@ -108,7 +109,7 @@ def lab(line: str, folder: Path, variables: dict, patience: float) -> Iterator[L
             if time.monotonic() > end:
                 raise RuntimeError(f"no page within {patience:.0f} s:\n{said}")
             time.sleep(0.3)
-        yield Lab(found[1] + found[2], found[1], found[3])
+        yield Lab(found[1] + found[2], found[1], found[3], folder)
     finally:
         with contextlib.suppress(ProcessLookupError):
             if WINDOWS:

@@ -22,6 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import refimpl as rl
+from course.kit.runs import count_rollouts
 from experiments.experiment import Experiment, Job
 from experiments.sorting import Sorting
 from refimpl.algorithms import ALGORITHMS
@@ -43,14 +44,18 @@ outside the band. (There it is π_θ in both. Here the ratio makes w to π_θ/μ
 and Â stay what they were at the rollout's first update.)"""
 
 
+COUNTED: dict[str, Any] = {"progress": False, "hooks": [count_rollouts]}
+"""What a run is given besides: its rollouts are counted in a chapter's bar."""
+
+
 def distil(teacher, config=TOY, **given) -> rl.History:
     """Train a student on log π_T − log π_old of its own tokens.
 
     `teacher_kl` in its history is the mean of log π_old − log π_T over a rollout.
     """
     config = replace(config, advantage="distillation")
-    given |= {"config": config, "teacher": teacher, "progress": False}
-    return rl.train("reinforce", **given)
+    given |= {"config": config, "teacher": teacher}
+    return rl.train("reinforce", **COUNTED | given)
 
 
 @torch.no_grad()
@@ -248,7 +253,7 @@ def best(start, tokenizer, task=None, rollouts: int = 60, **given) -> rl.History
 def rewarded(config, **given) -> rl.History:
     """GRPO with the same rollouts and learning rate."""
     config = replace(config, hyperparameters={})
-    return rl.train("grpo", config=config, progress=False, **given)
+    return rl.train("grpo", config=config, **COUNTED | given)
 
 
 def paid_for(own: int) -> Callable:

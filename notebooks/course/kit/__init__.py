@@ -3,7 +3,8 @@
 In a notebook `rl` is the library and `kit` the course around it: `kit.typed` and
 `kit.check` judge what a reader writes, `kit.answers` are three small answers,
 `kit.show` and `kit.compare` print their tokens, `kit.as_table` shows a table,
-`kit.watched` counts runs under a bar, and `kit.of_runs` summarises their results.
+`kit.watched` counts runs under a bar, `kit.count_rollouts` the rollouts of the
+current one, and `kit.of_runs` summarises their results.
 `kit.progress` shows what was solved; the import says where the reader stopped.
 """
 
@@ -12,7 +13,7 @@ from course.kit.by_hand import answers, compare, show
 from course.kit.exercise import check, typed
 from course.kit.misreading import misreading
 from course.kit.progress import progress
-from course.kit.runs import of_runs, watched
+from course.kit.runs import count_rollouts, of_runs, watched
 from course.kit.solved import say_where
 from course.kit.tables import as_table
 
@@ -22,6 +23,7 @@ __all__ = [
     "check",
     "claims",
     "compare",
+    "count_rollouts",
     "exercise_runs",
     "habits",
     "misreading",

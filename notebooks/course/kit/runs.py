@@ -6,6 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from tqdm.auto import tqdm
 
+from refimpl.run import Run
+
+bars: list[tqdm] = []
+"""The bars of `watched` that are shown, the innermost last."""
+
 
 def watched(runs: Iterable, what: str = "runs") -> Iterator:
     """Yield `runs` one by one under a progress bar that disappears at the end.
@@ -13,13 +18,23 @@ def watched(runs: Iterable, what: str = "runs") -> Iterator:
     If the loop is interrupted, it says after how many.
     """
     done, every = 0, [*runs]
+    bar = tqdm(every, desc=what, leave=False)
+    bars.append(bar)
     try:
-        for run in tqdm(every, desc=what, leave=False):
+        for run in bar:
             yield run
             done += 1
     except GeneratorExit:
         print(f"stopped by you after {done} of {len(every)} {what}")
         raise
+    finally:
+        bars.remove(bar)
+
+
+def count_rollouts(run: Run, step: int) -> None:
+    """Say at the bar of `watched` which rollout of a run this was; a hook."""
+    for bar in bars[-1:]:
+        bar.set_postfix_str(f"rollout {step + 1} of {run.config.rollouts}")
 
 
 def of_runs(values: Iterable[float], digits: int = 2) -> str:
