@@ -1,4 +1,4 @@
-"""The commands of `python -m experiments bench | real | long | evidence | gpu-check | gates`.
+"""The commands of `python -m experiments`.
 
 They make and judge the measurements that the course shows, and run in a clone.
 """

@@ -40,8 +40,6 @@ from its last checkpoint, at most five rollouts earlier.
 import contextlib
 import functools
 import json
-import math
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -74,7 +72,7 @@ from refimpl.pretrained.packaged import resolve
 from refimpl.run import Run
 from refimpl.sampling import sample
 from refimpl.sft import digest
-from refimpl.validation import Count, Positive, guarded
+from refimpl.validation import Count, guarded
 
 METHODS = ("GRPO", "SAPO 1.0", "one-sided 8.8")
 SEEDS, SMALLEST = 3, 0.03
@@ -111,7 +109,7 @@ class Answers:
 
     @contextlib.contextmanager
     def around(self, run: Run) -> Iterator[None]:
-        """Ask before the first update. (A resumed run has its first answers already.)"""
+        """Ask before the first update, unless the run is resumed."""
         if not run.history.rows:
             self.ask(run, 0)
         yield
@@ -248,12 +246,14 @@ def effects(path: str | Path) -> dict[str, Estimate]:
     area = areas.set_axis(pd.MultiIndex.from_frame(runs[["arm", "seed"]]))
     at = moments(path).query("run in @runs.run")
     at = at.set_index(["arm", "seed", "rollouts"])[["mean", "pass"]]
-    last = max(at.index.get_level_values("rollouts"), default=0)
+    times = sorted(set(at.index.get_level_values("rollouts")))
     found = {}
     for arm in METHODS if len(runs) else ():
         own = at.loc[arm].swaplevel()
-        found[f"{arm} learns on"] = own.loc[last, "mean"] - own.loc[50, "mean"]
-        found[f"{arm} can do more"] = own.loc[last, "pass"] - own.loc[0, "pass"]
+        found[f"{arm} learns on"] = (
+            own.loc[times[-1], "mean"] - own.loc[times[1], "mean"]
+        )
+        found[f"{arm} can do more"] = own.loc[times[-1], "pass"] - own.loc[0, "pass"]
         if arm != METHODS[0]:
             found[f"{arm}, area, minus GRPO"] = area[arm] - area[METHODS[0]]
     return {n: estimate({s: [x] for s, x in each.items()}) for n, each in found.items()}
@@ -306,7 +306,6 @@ def long(
     methods: tuple[str, ...] = METHODS,
     seeds: Count = SEEDS,
     rollouts: Count = CONFIG.rollouts,
-    minutes: Positive = math.inf,
     pilot: bool = False,
     out: Path | None = None,
 ) -> None:
@@ -318,17 +317,17 @@ def long(
         methods: some of GRPO, "SAPO 1.0" and "one-sided 8.8".
         seeds: runs per method.
         rollouts: length of a run.
-        minutes: time after which no run begins; a run that has begun is finished.
         pilot: make the pilots that chose the task.
-        out: path and name of the store: OUT.runs.csv, OUT.rows.csv.gz, OUT.answers.json.
-            Runs in it are not made again. Default: that of the declared runs.
+        out: path and name of the store: OUT.runs.csv, OUT.rows.csv.gz and
+            OUT.answers.json. Runs in it are not made again. Default: that of the
+            declared runs.
     """
     check_known("method", methods, METHODS)
     runs = Pilot(out) if pilot else Long(out, rollouts=rollouts)
-    jobs = [
-        j for j in runs.jobs() if pilot or j["arm"] in methods and j["seed"] < seeds
-    ]
-    runs.fill(jobs=jobs, until=time.monotonic() + 60 * minutes)
+    jobs = [*runs.jobs()]
+    if not pilot:
+        jobs = [job for job in jobs if job["arm"] in methods and job["seed"] < seeds]
+    runs.fill(jobs=jobs)
     print(report(runs.path))
     declared = Long().path
     if not pilot and runs.path != declared:
