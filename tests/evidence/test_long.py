@@ -42,7 +42,7 @@ def test_methods_and_seeds_are_all_that_differs():
         config = asdict(Long().config(job))
         assert {n for n, x in asdict(CONFIG).items() if config[n] != x} <= names
         assert config["seed"] == job["seed"]
-    assert CONFIG.rollouts * CONFIG.updates_per_rollout == 600
+    assert CONFIG.rollouts * CONFIG.updates_per_rollout == 300
 
 
 def test_what_is_stored_is_the_beginning_of_what_was_declared(monkeypatch):
