@@ -96,7 +96,8 @@ TASKS: dict[str, Callable[[], ReasoningGym]] = {
 }
 """Sums and differences: two numbers of two or of three digits, or three of one."""
 CHOSEN = "two digits"
-"""The task of the judged runs."""
+"""The task of the judged runs. Its pilot went from 0.18 to 0.34 (pass@8 before: 0.56),
+that of three digits from 0.03 to 0.04 (0.09), and three terms from 0.07 to 0.07 (0.31)."""
 CONFIG = TrainConfig(
     rollouts=150,
     prompts_per_rollout=2,
