@@ -228,6 +228,7 @@ def shared(run: Run) -> dict[str, Any]:
     return {
         "algorithm": run.algorithm.name,
         "objective": identity(run.algorithm.objective),
+        "advantages": identity(run.algorithm.advantages),
         "task": identity(run.task),
         "reward": identity(run.reward),
         "EOS": run.tokenizer.eos_token_id,

@@ -18,6 +18,7 @@ ends the run. `Checkpoint` loads a saved state there, and `Bar` closes its line.
 """
 
 import contextlib
+import signal
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -119,8 +120,12 @@ def nobody_reads() -> contextlib.suppress:
 
 
 def stop_if_asked(run: Run, step: int) -> None:
-    """Raise `KeyboardInterrupt` if a signal has asked the run to stop."""
-    if run.stop_signal and step + 1 < run.config.rollouts:
+    """Raise `KeyboardInterrupt` if a signal has asked the run to stop.
+
+    After the last rollout only Ctrl-C does: a loop over seeds must stop as well.
+    """
+    left = step + 1 < run.config.rollouts
+    if run.stop_signal and (left or run.stop_signal == signal.SIGINT):
         raise KeyboardInterrupt
 
 

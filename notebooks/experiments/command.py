@@ -40,7 +40,8 @@ def evidence(
         workers: runs at the same time, each in its own process.
         count: number of runs to repeat.
         seed: seed of the choice of runs to repeat.
-        out: path and name of the store: OUT.runs.csv, OUT.rows.csv.gz, OUT.ledger.csv.
+        out: path and name of the store: OUT.runs.csv.xz, OUT.rows.csv.xz and
+            OUT.ledger.csv.
     """
     if claims and action in ("ledger", "check"):
         raise UserError(f"evidence {action} is about all claims: leave off --claims")
@@ -49,7 +50,7 @@ def evidence(
         print(stored.plan(out, chosen, workers))
     elif action == "run":
         stored.run_all(out, chosen, workers)
-        print(f"each claim's runs: {out}.CLAIM.runs.csv and {out}.CLAIM.rows.csv.gz")
+        print(f"each claim's runs: {out}.CLAIM.runs.csv.xz and {out}.CLAIM.rows.csv.xz")
     elif action == "ledger":
         print(stored.write_ledger(out))
     elif action == "repeat":

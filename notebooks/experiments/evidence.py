@@ -223,11 +223,11 @@ def followed(runs: pd.DataFrame, rows: pd.DataFrame, job: Job) -> list[float]:
 def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the rows of a stored run, and those of the same run made here and now.
 
-    The columns are those that the stored run measured, without `step_time`, and have
-    six digits as in the store. They are equal on the processor and with the versions
-    that the run's line names. Warns if the weights that it began from were not
-    recorded. Raises `UserError` if there is no such run, or if it was made with another
-    salt, formula or configuration, or from other weights.
+    The columns are those that the stored run measured, with the digits of the store.
+    They are equal on the processor and with the versions that the run's line names.
+    Warns if the weights that it began from were not recorded. Raises `UserError` if
+    there is no such run, or if it was made with another salt, formula or configuration,
+    or from other weights.
     """
     runs, rows = read(out)
     if run_key not in set(runs["run"]):
@@ -254,11 +254,13 @@ def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
             f"the run {run_key!r} began from the weights {line['weights'][:12]}…, and "
             f"here its warm start has {here[:12]}…: it cannot be repeated"
         )
-    stored = rows[rows["run"] == run_key].drop(columns=["run", "step_time"])
+    stored = rows[rows["run"] == run_key].drop(columns="run")
     stored = stored.dropna(axis=1, how="all").reset_index(drop=True)
     made, _ = RUNS.run(job | {"pace": followed(runs, rows, job)})
     again = pd.DataFrame(made).reindex(columns=stored.columns).astype(float)
-    return stored, again.map(lambda x: float(f"{x:.6g}"))
+    for name, x in again.items():
+        again[name] = [float(store.short(name, value)) for value in x]
+    return stored, again
 
 
 @guarded

@@ -63,11 +63,10 @@ AROUND = tuple(
 )
 COLUMNS = (
     *"step reward num_samples entropy completions/mean_length length/wrong".split(),
-    *"habit/careful habit_accuracy/careful grad_norm clip_ratio/region_mean".split(),
-    *"log_ratio/q01 log_ratio/q99 ratio/max_deviation accuracy step_time".split(),
-    *"drift/kl drift/step drift/tokens drift/responses drift/within".split(),
+    *"habit/careful habit_accuracy/careful clip_ratio/region_mean".split(),
+    *"log_ratio/q01 log_ratio/q99 accuracy drift/kl drift/step".split(),
     *"drift/good drift/bad drift/shared".split(),
-    *"drift/within_small router/expert_change router/shift sampling/kl".split(),
+    *"drift/within_small router/expert_change sampling/kl".split(),
     *AROUND,
 )
 

@@ -229,7 +229,7 @@ def real(
         settings: gentle is K = 2, stale is K = 16.
         seeds: runs per arm and setting.
         workers: runs at the same time, each in its own process.
-        out: path and name of the store: OUT.runs.csv and OUT.rows.csv.gz. Runs in it
+        out: path and name of the store: OUT.runs.csv.xz and OUT.rows.csv.xz. Runs in it
             are not made again.
     """
     if not arms or not settings:
@@ -243,4 +243,4 @@ def real(
         for arm in arms
     ]
     RUNS.fill(out, jobs, workers)
-    print(f"wrote {out}.runs.csv and {out}.rows.csv.gz")
+    print(f"wrote {out}.runs.csv.xz and {out}.rows.csv.xz")

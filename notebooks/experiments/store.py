@@ -1,23 +1,24 @@
 """Stored runs: their configurations, formulas and machines, and a row per rollout.
 
-    NAME.runs.csv      one line per run: its key, configuration, provenance
-    NAME.rows.csv.gz   one line per rollout, the run's key first
+    NAME.runs.csv.xz   one line per run: its key, configuration, provenance
+    NAME.rows.csv.xz   one line per rollout, the run's key first
     NAME.sqlite        the runs that a process is adding, until it has ended
 
 A run is named by a hash of its configuration, the salt, the weights it begins from and
 the numbers that its method gives (`behaviour`). So code may be moved and rewritten, and
 a changed formula only outdates the runs of its own method. One process at a time adds
 runs, each as a whole. At its end it exports all of them to the two files for git. If it
-is killed, its runs wait in the database for the next process.
+is killed, its runs wait in the database for the next process. `pandas.read_csv` reads
+both files.
 """
 
 import csv
 import datetime
-import gzip
 import hashlib
 import io
 import itertools
 import json
+import lzma
 import os
 import platform
 import sqlite3
@@ -51,7 +52,10 @@ runs from warm starts outside the package, which did not record it.
 FIRST_NAMES = {"token_truncate": "max_rollout_weight"}
 """Settings that were renamed, with the name that stays in the keys of stored runs."""
 TABLE = "CREATE TABLE IF NOT EXISTS runs (run PRIMARY KEY, line)"
-ENDS = (".runs.csv", ".rows.csv.gz", ".sqlite")
+EXACT = ("reward", "completions/mean_length", "length/wrong", "drift/step")
+"""Stored with six digits: rewards, lengths, which differ by little, and the steps that
+other runs follow."""
+ENDS = (".runs.csv.xz", ".rows.csv.xz", ".sqlite")
 Line = dict[str, str]
 """The fields of `HEAD`, and `rows`: the run's rows as CSV, with their heading."""
 
@@ -175,7 +179,7 @@ class Store:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
         for row in rows:
-            writer.writerow([run, *(_short(row.get(c)) for c in self.columns[1:])])
+            writer.writerow([run, *(short(c, row.get(c)) for c in self.columns[1:])])
         line = {"salt": str(seeds.salt()), **about, "rows": text.getvalue()}
         line |= {"run": run, "behaviour": spec.get("behaviour", "")}
         line["spec"] = json.dumps(run_spec(spec), sort_keys=True)
@@ -202,13 +206,14 @@ def paths(path: str | Path) -> list[Path]:
 def export(path: str | Path, lines: Iterable[Line]) -> None:
     """Write the files for git: the same bytes for the same runs."""
     runs_path, rows_path, _ = paths(path)
-    packed = gzip.compress(all_rows(lines).encode(), mtime=0)
     text = io.StringIO()
     writer = csv.DictWriter(text, HEAD, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
-    write(rows_path, lambda file: file.write(packed), "wb")
-    write(runs_path, text.getvalue())
+    # rows first: if the process is killed between, the database still has their runs
+    for file, table in ((rows_path, all_rows(lines)), (runs_path, text.getvalue())):
+        packed = lzma.compress(table.encode())
+        write(file, lambda opened, packed=packed: opened.write(packed), "wb")
 
 
 def all_rows(lines: Iterable[Line]) -> str:
@@ -223,34 +228,36 @@ def stored(path: str | Path) -> dict[str, Line]:
     Raises `UserError` if a file is damaged or of another kind.
     """
     *files, database = paths(path)
-    found = {}
-    if any(file.exists() for file in files):
+    found, adding = {}, database.exists()
+    if files[0].exists() or (files[1].exists() and not adding):
         try:
-            found = _exported(*files)
+            found = _exported(*files, adding)
         except Exception as e:  # as many kinds as there are kinds of damage
             raise UserError(
                 f"the files of the store {str(path)!r} are damaged ({e}): restore "
                 f"both from a copy (in a clone: git checkout {Path(path).parent}), or "
                 "name another store"
             ) from None
-    if database.exists() and database.stat().st_size:  # else its first run comes now
+    if adding and database.stat().st_size:  # else its first run comes now
         with closing(sqlite3.connect(database)) as opened:
             lines = opened.execute("SELECT run, line FROM runs ORDER BY rowid")
             found |= {run: json.loads(line) for run, line in lines}
     return found
 
 
-def _exported(runs_path: Path, rows_path: Path) -> dict[str, Line]:
-    text = gzip.decompress(rows_path.read_bytes()).decode()
+def _exported(runs_path: Path, rows_path: Path, adding: bool) -> dict[str, Line]:
+    """Read both files. While runs are being added, the rows may be ahead."""
+    packed = runs_path.read_bytes(), rows_path.read_bytes()
+    runs, text = (lzma.decompress(file).decode() for file in packed)
     head, *rows = text.splitlines(keepends=True)
     by_run = itertools.groupby(rows, lambda row: row.partition(",")[0])
     of_run = {run: head + "".join(own) for run, own in by_run}
-    lines = [*csv.DictReader(io.StringIO(runs_path.read_bytes().decode(), newline=""))]
+    lines = [*csv.DictReader(io.StringIO(runs, newline=""))]
     for n, line in enumerate(lines, 2):
         spec, salt = json.loads(line["spec"]), int(line["salt"])
         if _name(spec, salt, line["behaviour"]) != line["run"]:
             raise ValueError(f"line {n} of {runs_path.name} does not fit its key")
-    if [line["run"] for line in lines] != [*of_run]:
+    if [line["run"] for line in lines] != [*of_run][: len(lines) if adding else None]:
         raise ValueError("they hold different runs, or in different orders")
     return {line["run"]: {**line, "rows": of_run[line["run"]]} for line in lines}
 
@@ -283,5 +290,10 @@ def read(path: str | Path) -> tuple[pandas.DataFrame, pandas.DataFrame]:
     return runs.join(pandas.DataFrame(specs)), pandas.read_csv(rows, dtype={"run": str})
 
 
-def _short(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"
+def short(name: str, value: float | None) -> str:
+    """Return a value of this column as it is stored."""
+    if value is None:
+        return ""
+    if float(value).is_integer():
+        return str(int(value))
+    return f"{value:.{6 if name in EXACT else 4}g}"

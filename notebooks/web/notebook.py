@@ -84,7 +84,7 @@ class Chapter:
     def outputs(self, cell) -> Iterator[str]:
         """Yield what a cell shows; one that was worked through may hold anything."""
         if cell.execution_count is None:
-            self.left_out.append(str(self.wrong(f"it was not run; {self.again}")))
+            self.left_out.append(str(self.wrong("it was not run")))
         for one in cell.outputs or cell.metadata.get("answer", []):
             try:
                 yield self.output(one)

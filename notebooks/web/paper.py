@@ -1,4 +1,5 @@
-"""The finding as a short paper, with every number taken by name from the store.
+"""The finding as a short paper. Its tables, and what its text quotes from them, are
+taken by name from the store.
 
     python -m web.paper
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from course.kit.exercise import RIGHT, judge, typed_cells
+from tests.tools.execute import METADATA
 from tests.tools.pages import ANSWER, HIDDEN, outputs, source
 from tests.tools.pages import cells as load
 
@@ -50,10 +51,12 @@ def test_every_chapter_is_there_and_in_the_readme():
 
 @each
 def test_every_cell_was_run_in_order_from_a_fresh_kernel_and_none_failed(path):
-    """nbval passes a cell that was never run; this does not."""
+    """nbval passes a cell that was never run; this does not. (With these metadata
+    JupyterLab has nothing to save when the chapter is opened.)"""
     cells = code(path)
     counts = [cell["execution_count"] for cell in cells]
     assert counts == list(range(1, len(counts) + 1))
+    assert json.loads(path.read_text(encoding="utf-8"))["metadata"] == METADATA
     assert "error" not in [o["output_type"] for cell in cells for o in outputs(cell)]
     shown = json.dumps([outputs(cell) for cell in cells])
     assert "%|" not in shown  # a bar

@@ -33,14 +33,11 @@ def test_drift_is_measured_on_the_rollouts_tokens(moe):
         logp, _ = log_probs(run.model, rollout)
     moved = (logp - batch.old_logp).double()
     z = [row[: int(n)] for row, n in zip(moved, rollout.length)]
-    every, means = torch.cat(z), torch.stack([row.mean() for row in z])
+    every = torch.cat(z)
     within = torch.stack([row.var(correction=0) for row in z])
     expected = {
         "drift/kl": -every.mean(),
         "drift/step": (weights(run.model) - start).double().norm(),
-        "drift/tokens": every.var(correction=0),
-        "drift/responses": means.var(correction=0),
-        "drift/within": within.mean(),
         "drift/within_small": (within < 0.02).double().mean(),
     }
     assert within.max() > 0.02 > within.min()  # else a share says nothing

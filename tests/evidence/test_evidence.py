@@ -1,7 +1,7 @@
 """plan, run, ledger, check: on a store that a test fills, and on short real runs."""
 
 import functools
-import gzip
+import lzma
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -155,7 +155,7 @@ def test_a_stored_run_is_repeated_as_it_was_or_refused(repeatable, monkeypatch):
     out, run_key = repeatable
     stored, again = evidence.repeat(out, run_key)
     pd.testing.assert_frame_equal(stored, again, check_dtype=False)
-    assert len(again) == 2 and "step_time" not in again
+    assert len(again) == 2
     assert again[["reward", "drift/kl", "drift/step"]].notna().all(axis=None)
     line = store.read(out)[0].set_index("run").loc[run_key]
     with pytest.raises(UserError, match="no run 'abc' is stored"):
@@ -168,7 +168,8 @@ def test_a_stored_run_is_repeated_as_it_was_or_refused(repeatable, monkeypatch):
         with pytest.raises(UserError, match=r"made with salt 0 .* now they are 1 and"):
             evidence.repeat(out, run_key)
     file = store.paths(out)[0]
-    file.write_text(file.read_text().replace(line["weights"], ""))
+    nowhere = inside(lambda x: x.replace(line["weights"].encode(), b""))
+    file.write_bytes(nowhere(file.read_bytes()))
     with pytest.warns(UserWarning, match="the weights from which the run"):
         evidence.repeat(out, run_key)
 
@@ -303,17 +304,28 @@ def test_a_changed_formula_orphans_the_runs_of_its_arms_alone(out, monkeypatch):
         evidence.ledger(out)
 
 
-LINES, ROWS = "runs.csv", "rows.csv.gz"
+LINES, ROWS = "runs.csv.xz", "rows.csv.xz"
+
+
+def inside(change):
+    """Change what the file holds, not its packing."""
+    return lambda x: lzma.compress(change(lzma.decompress(x)))
+
+
 DAMAGE = [
-    (LINES, lambda x: x[: x.index(b"\n") + 1], "they hold different runs"),
-    (LINES, lambda x: x[:-9] + b"\xff" + x[-8:], "can't decode"),
-    (LINES, lambda x: x.replace(b'"GRPO + R3', b'"GRPO + R2', 1), "fit its key"),
-    (LINES, lambda x: x + x.splitlines(True)[-1], "they hold different runs"),
-    (LINES, lambda x: b"a,b\n1,2\n", "spec"),
-    (ROWS, lambda x: gzip.compress(b"a,b\n1,2\n"), "they hold different runs"),
+    (LINES, inside(lambda x: x[: x.index(b"\n") + 1]), "they hold different runs"),
+    (LINES, inside(lambda x: b"".join(x.splitlines(True)[:-1])), "they hold different"),
+    (LINES, inside(lambda x: x[:-9] + b"\xff" + x[-8:]), "can't decode"),
+    (
+        LINES,
+        inside(lambda x: x.replace(b'"GRPO + R3', b'"GRPO + R2', 1)),
+        "fit its key",
+    ),
+    (LINES, inside(lambda x: x + x.splitlines(True)[-1]), "they hold different runs"),
+    (LINES, inside(lambda x: b"a,b\n1,2\n"), "spec"),
+    (ROWS, inside(lambda x: b"a,b\n1,2\n"), "they hold different runs"),
     (ROWS, lambda x: x[:-9], ""),
     (ROWS, lambda x: x[:900] + bytes([x[900] ^ 4]) + x[901:], ""),
-    (ROWS, lambda x: x * 2, "they hold different runs"),
     (ROWS, None, "No such file"),
 ]
 

@@ -72,11 +72,16 @@ def test_a_key_names_configuration_salt_weights_and_behaviour(monkeypatch):
     assert len(keys | {key(known)}) == 5
 
 
-@given(st.lists(st.sampled_from(["add", "killed", "killed late", "closed"])))
+@given(
+    st.lists(
+        st.sampled_from(["add", "killed", "killed between", "killed late", "closed"])
+    )
+)
 def test_what_was_added_is_found_in_its_order_however_a_process_ends(
     tmp_path_factory, moments
 ):
-    """Before it exports, after that with the database still there, or as it should."""
+    """Before it exports, between the two files, after that with the database still
+    there, or as it should."""
     out, added = tmp_path_factory.mktemp("store") / "real", []
     kept = Store(out, COLUMNS)
     for moment in moments:
@@ -84,8 +89,12 @@ def test_what_was_added_is_found_in_its_order_however_a_process_ends(
             kept.add({**SPEC, "seed": len(added)}, ROWS, ABOUT)
             added.append(len(added))
         else:
-            if moment == "killed late" and added:
+            if moment in ("killed between", "killed late") and added:
+                lines = store.paths(out)[0]
+                before = lines.read_bytes() if lines.exists() else None
                 store.export(out, store.stored(out).values())
+                if moment == "killed between":
+                    lines.write_bytes(before) if before else lines.unlink()
             kept.close() if moment == "closed" else kept.lock.release()
             assert moment != "closed" or not store.paths(out)[-1].exists()
             kept = Store(out, COLUMNS)
@@ -105,7 +114,7 @@ def test_one_process_at_a_time_adds_runs_and_each_once(tmp_path):
         with pytest.raises(sqlite3.IntegrityError):
             first.add({**SPEC, "seed": 2}, ROWS[:1], ABOUT)
         assert len(read(out)[1]) == 6, "what is added can be read at once"
-    store.paths(out)[1].write_bytes(b"no gzip")
+    store.paths(out)[1].write_bytes(b"not packed")
     for _ in range(2):  # what is refused takes no lock along
         with pytest.raises(UserError, match="are damaged"):
             Store(out, COLUMNS)

@@ -3,12 +3,13 @@ half written."""
 
 import os
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 import torch
 
-from refimpl import checkpoint, sampling
+from refimpl import ALGORITHMS, checkpoint, sampling
+from refimpl.advantages import group_centred
 from refimpl.checkpoint import MAY_CHANGE, NAME, Checkpoint, check_same, load, shared
 from refimpl.files import write
 from refimpl.hooks import Samples
@@ -167,6 +168,10 @@ def test_every_setting_is_fixed_but_those_that_change_nothing_learned():
 
 OTHERS = {
     "algorithm": ({"algorithm": "ppo"}, "algorithm was 'grpo', now 'ppo'"),
+    "estimator": (
+        {"algorithm": replace(ALGORITHMS["grpo"], advantages=group_centred)},
+        "advantages was .*group_relative.* now .*group_centred",
+    ),
     "model": ({"model": gpt2()}, "a model of another shape"),
     "settings": (
         {"seed": 5, "minibatches": 4},

@@ -122,10 +122,11 @@ def whole(history, rollouts, **settings) -> bool:
     return history == other and same_weights(history.model, other.model)
 
 
-def test_ctrl_c_finishes_the_rollout_and_is_raised_with_the_history():
+@pytest.mark.parametrize("rollouts", [4, 2])  # the last one is not too late
+def test_ctrl_c_finishes_the_rollout_and_is_raised_with_the_history(rollouts):
     """Evaluated as it was sampled."""
     reward, cold = Interrupting(when=2), {"temperature": 0.5}
-    history = interrupted(reward=reward, eval_problems=64, **cold)
+    history = interrupted(reward=reward, eval_problems=64, rollouts=rollouts, **cold)
     assert reward.calls == 2
     given = {"problems": 64, "max_new_tokens": 24, **cold}
     assert history["accuracy"][-1] == evaluate(history.model, TOKENIZER, **given)

@@ -27,6 +27,21 @@ def _on_the_sequence(logp, old_logp, advantages, mask, tau_pos=1.0, tau_neg=1.05
     return sapo_loss(mean, 0 * mean, advantages, mask, tau_pos, tau_neg)
 
 
+def _as_articles(alpha, whole, divided):
+    """σ(α(r − 1)), with a slope α of its own, perhaps over τ, or with one ratio."""
+
+    def loss(logp, old_logp, advantages, mask, tau_pos=1.0, tau_neg=1.05):
+        z = (logp - old_logp) * mask
+        if whole:
+            z = (z.sum(1) / mask.sum(1))[:, None].expand_as(z)
+        A = advantages[:, None].expand_as(z)
+        tau = torch.full_like(z, tau_neg).masked_fill(A > 0, tau_pos)
+        f = torch.sigmoid(alpha * (z.exp() - 1)) / (tau if divided else 1)
+        return -(mask / (len(mask) * mask.sum(1, keepdim=True)) * f * A).sum()
+
+    return loss
+
+
 TYPED = (
     Exercise(
         "10.sapo_loss",
@@ -42,6 +57,14 @@ TYPED = (
             "That is what articles print: σ(τ(r − 1)), and advantages divided by τ. "
             "The gate has the factor 4/τ. Yours has 1/τ, so even on policy every step "
             "is a quarter of what it should be.": {"4 / tau": "1 / tau"},
+            "That is what some articles print: a sigmoid with a slope α of its own. In "
+            "SAPO τ is that slope, and the factor is 4/τ, so the slope of f at r = 1 "
+            "is 1.": [
+                _as_articles(alpha, whole, divided)
+                for alpha in (1, 2, 4, 5, 10)
+                for whole in (False, True)
+                for divided in (False, True)
+            ],
             "You have the factor 4/τ, and divide the advantages by τ as well. τ shapes "
             "the gate alone.": {"f * A": "f * A / tau"},
             "You multiply by 4 but do not divide by τ: the slope of f at r = 1 is τ.": {

@@ -162,7 +162,7 @@ def gates(
         device: cuda, or another device of torch.
         minutes: time after which no run begins; runs that have begun are finished.
         workers: runs at the same time, each in its own process.
-        out: path and name of the store: OUT.runs.csv and OUT.rows.csv.gz. Runs in it
+        out: path and name of the store: OUT.runs.csv.xz and OUT.rows.csv.xz. Runs in it
             are not made again.
     """
     until = time.monotonic() + 60 * minutes
