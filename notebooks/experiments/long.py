@@ -333,7 +333,7 @@ def long(
         seeds: runs per method.
         rollouts: length of a run.
         pilot: make the pilots that chose the task.
-        out: path and name of the store: OUT.runs.csv, OUT.rows.csv.gz and
+        out: path and name of the store: OUT.runs.csv.xz, OUT.rows.csv.xz and
             OUT.answers.json. Runs in it are not made again. Default: that of the
             declared runs.
     """
