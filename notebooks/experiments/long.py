@@ -61,6 +61,7 @@ from experiments.effects import verdict
 from experiments.experiment import Job, trained
 from experiments.real import JUDGED, MODEL, Real
 from experiments.statistics import Estimate, estimate
+from refimpl import seeds
 from refimpl.algorithms import Algorithm
 from refimpl.checkpoint import NAME, Checkpoint
 from refimpl.config import TrainConfig
@@ -293,6 +294,30 @@ def report(path: str | Path) -> str:
     ]
     heads = ["outcome", "effect", "low", "high", "seeds", "verdict"]
     return f"{shown.round(3).to_string()}\n\n{tabulate(lines, heads, floatfmt='.3f')}"
+
+
+def by_kind(path: str | Path) -> dict[str, list[float]]:
+    """Return each method's mean reward after the first 50 rollouts, by its problems.
+
+    These are two sums, a sum and a difference, or two differences. The problems of a
+    rollout follow from the run's seed.
+    """
+    runs, rows = store.read(path)
+    task, size = TASKS[CHOSEN](), CONFIG.prompts_per_rollout
+
+    @functools.cache
+    def differences(seed: int, step: int) -> int:
+        problems = task.sample(size, seeds.seed_for(seed, step, "q"))
+        return sum("+" not in problem["prompt"] for problem in problems)
+
+    late = rows[rows["step"] >= CONFIG.eval_every]
+    late = late.merge(runs[["run", "arm", "seed"]], on="run")
+    pairs = zip(late["seed"].astype(int), late["step"].astype(int))
+    late["kind"] = [differences(*pair) for pair in pairs]
+    found = late.groupby(["arm", "kind"], sort=False)["reward"].mean()
+    arms = dict.fromkeys(late["arm"])
+    kinds = range(size + 1)
+    return {arm: [float(found[arm, kind]) for kind in kinds] for arm in arms}
 
 
 def judged(found: Estimate) -> str:

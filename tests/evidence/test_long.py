@@ -1,9 +1,11 @@
 """The long run on SmolLM2: what is declared is what runs, and a killed run goes on."""
 
+import json
 from dataclasses import asdict, replace
 
 import pytest
 
+from course.real_model import stored as stored_run
 from experiments import long, store
 from experiments.long import CONFIG, METHODS, SEEDS, Long, effects, judged, report
 from refimpl import warm_start
@@ -54,6 +56,15 @@ def test_what_is_stored_is_the_beginning_of_what_was_declared(monkeypatch):
     ]
     assert runs["ended"].isna().all() and len(rows) == CONFIG.rollouts * len(runs)
     assert long.answers(STORED).keys() == set(runs["run"])
+
+
+def test_sums_are_learned_and_differences_are_not_as_chapter_13_shows(monkeypatch):
+    needs("reasoning_gym")
+    monkeypatch.delenv("REFIMPL_SALT", raising=False)  # the stored runs have none
+    found = long.by_kind(STORED)
+    shown = json.loads(stored_run.FILE.read_text(encoding="utf-8"))["kinds"]
+    assert {arm: pytest.approx(kinds) for arm, kinds in shown.items()} == found
+    assert all(sums > 5 * none for sums, _, none in found.values())
 
 
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, monkeypatch):
