@@ -257,10 +257,16 @@ def moments(path: str | Path) -> pd.DataFrame:
     return runs[["run", "task", "arm", "seed", "seconds"]].merge(both, on="run")
 
 
-def effects(path: str | Path) -> dict[str, Estimate]:
-    """Estimate the declared outcomes over the seeds that have all three methods."""
+def whole(path: str | Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the runs and rows of the seeds that have all three methods."""
     runs, rows = store.read(path)
     runs = runs[runs.groupby("seed")["arm"].transform("nunique") == len(METHODS)]
+    return runs, rows[rows["run"].isin(runs["run"])]
+
+
+def effects(path: str | Path) -> dict[str, Estimate]:
+    """Estimate the declared outcomes over the seeds that have all three methods."""
+    runs, rows = whole(path)
     areas = rows.groupby("run")["reward"].sum()[runs["run"]].values / runs["rollouts"]
     area = areas.set_axis(pd.MultiIndex.from_frame(runs[["arm", "seed"]]))
     at = moments(path).query("run in @runs.run")
@@ -300,9 +306,9 @@ def by_kind(path: str | Path) -> dict[str, list[float]]:
     """Return each method's mean reward after the first 50 rollouts, by its problems.
 
     These are two sums, a sum and a difference, or two differences. The problems of a
-    rollout follow from the run's seed.
+    rollout follow from the run's seed. Only whole seeds count.
     """
-    runs, rows = store.read(path)
+    runs, rows = whole(path)
     task, size = TASKS[CHOSEN](), CONFIG.prompts_per_rollout
 
     @functools.cache

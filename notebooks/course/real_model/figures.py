@@ -9,7 +9,7 @@ from course.kit import explorer, stakes
 from course.kit.memory import memory
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import FREE, looks_of
-from experiments import long, store
+from experiments import long
 from refimpl.history import History
 
 
@@ -36,10 +36,13 @@ EACH = 10
 
 
 def long_runs(path: str | Path, title: str) -> Figure:
-    """Stored long runs: the reward by tens of rollouts, and both accuracies."""
-    _, rows = store.read(path)
+    """Stored long runs: the reward by tens of rollouts, and both accuracies.
+
+    Only seeds count of which the runs of all methods are stored.
+    """
+    runs, rows = long.whole(path)
     rewards = rows.groupby(["run", rows["step"] // EACH])["reward"].mean()
-    measured = long.moments(path).set_index("run")
+    measured = long.moments(path).set_index("run").loc[runs["run"]]
     figure, axes = draw.panel_grid(3, (8, 3.4), sharex=True, sharey=True)
     arms = dict.fromkeys(measured["arm"])
     for arm, (colour, dash) in zip(arms, looks_of(arms)):
