@@ -63,7 +63,9 @@ def test_sums_are_learned_and_differences_are_not_as_chapter_13_shows(monkeypatc
     monkeypatch.delenv("REFIMPL_SALT", raising=False)  # the stored runs have none
     found = long.by_kind(STORED)
     shown = json.loads(stored_run.FILE.read_text(encoding="utf-8"))["kinds"]
-    assert {arm: pytest.approx(kinds) for arm, kinds in shown.items()} == found
+    assert shown.keys() == found.keys()
+    for arm, shares in shown.items():
+        assert shares == pytest.approx(found[arm], abs=1e-4)
     assert all(sums > 5 * none for sums, _, none in found.values())
 
 
