@@ -73,20 +73,20 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, monkeypatch):
     """After rollout 7 of 9, where rollout 5 was the last that had been saved."""
     monkeypatch.setattr(long, "CHECKPOINTS", tmp_path / "runs")
     whole = Toy(tmp_path / "whole", **SMALL).make(JOB)
-    called = Bar.__call__
+    steps = []
 
-    def killed(self, run, step):
-        called(self, run, step)
-        if step == 6:
+    def killed_once(self, run, step):
+        steps.append(step)
+        if steps == [*range(7)]:
             raise KeyboardInterrupt
 
+    monkeypatch.setattr(Bar, "__call__", killed_once)
     broken = Toy(tmp_path / "broken", **SMALL)
-    with monkeypatch.context() as patched:
-        patched.setattr(Bar, "__call__", killed)
-        with pytest.raises(KeyboardInterrupt):
-            broken.make(JOB)
+    with pytest.raises(KeyboardInterrupt):
+        broken.make(JOB)
     assert not long.answers(broken.path)
     resumed = Toy(broken.path, **SMALL).make(JOB)
+    assert steps[7:] == [5, 6, 7, 8]
     assert resumed == whole and resumed.samples == whole.samples
     assert [s["rollouts"] for s in whole.samples[:: long.SHOWN]] == [0, 4, 8, 9]
     assert whole.rows[0]["before"] < 1
