@@ -61,7 +61,7 @@ def _owners(parts: Sequence[Part]) -> list[str]:
         if cell.cell_type == "markdown":
             head = HEAD.match(cell.source)
             # The prose after the checker's cell belongs to the chapter again.
-            if head or checked or re.search("^## ", cell.source, re.M):
+            if head or checked or re.search("^###? ", cell.source, re.M):
                 key, checked = head["key"] if head else "", False
         elif key and f'check("{key}"' in cell.source:
             checked = True

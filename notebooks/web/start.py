@@ -10,11 +10,11 @@ from web.markdown import markdown
 from web.page import ROOT, Page, made
 
 FIRST = ROOT / "README.md"
-CORE = "00 01 02 03 05 06 10 11 13".split()
+CORE = "00 01 01b 02 03 05 06 10 11 13".split()
 """The chapters that lead from the first idea to a real model."""
 NEEDS = {
     "My run is unstable": "02b 04 07 08 16",
-    "My system is large": "09 14 15",
+    "My system is large": "09 13b 14 15",
     "Agents and teachers": "17 18 19",
     "I read papers": "10b 12",
 }
