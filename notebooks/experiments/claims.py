@@ -520,7 +520,7 @@ SECOND = (
         title="Half the threshold starves the decisive token, the first forty runs",
         seeds=2,
         starts=OLD,
-        decides="claim 17, from ten starts that everybody has",
+        decides="claim 17, from twenty starts that everybody has",
         also=(_threshold(1.0),),
     ),
 )
