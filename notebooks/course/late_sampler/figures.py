@@ -56,7 +56,7 @@ def in_flight(batch: Batch, text: str, title: str) -> Figure:
     for age in range(late.DELAY + 1):
         at = (ages(width) == age).nonzero().float().mean().item()
         name = f"{age} rollouts old" if age > 1 else ("newest", "1 rollout old")[age]
-        top.text(at, 1.4, name, size=10, color=INK, **look)
+        top.text(at, 1.4, name, size=9, color=INK, **look)
     top.set(ylim=(0, 1.8), xlim=(-0.7, width - 0.3))
     top.axis("off")
     axis.set(yscale="log", xticks=range(width), xlabel="token")
