@@ -40,6 +40,13 @@ def log_probs(
     whole next-token distribution at the sampling temperature. (For long prompts and
     large vocabularies, `refimpl.pretrained.logprobs` needs less memory.)
     """
+    logits = response_logits(model, rollout)
+    logp, entropy = of_logits(logits, rollout.tokens, temperature)
+    return logp * rollout.mask, entropy * rollout.mask
+
+
+def response_logits(model: Model, rollout: Rollout) -> Float[Tensor, "B T V"]:
+    """Compute the logits that predict each response token, arbitrary on padding."""
     total = rollout.ids.shape[1]
     # Logits inside the prompts are not needed, except the last ones of the shortest.
     keep = total - int(rollout.prompt_length.min()) + 1
@@ -47,9 +54,7 @@ def log_probs(
     first = total - logits.shape[1]  # some models ignore `logits_to_keep`
     # The logits at a position predict the token after it, hence − 1.
     where = (rollout.positions - 1 - first)[:, :, None]
-    logits = logits.gather(1, where.expand(-1, -1, logits.shape[-1]))
-    logp, entropy = of_logits(logits, rollout.tokens, temperature)
-    return logp * rollout.mask, entropy * rollout.mask
+    return logits.gather(1, where.expand(-1, -1, logits.shape[-1]))
 
 
 def of_logits(logits: Tensor, tokens: Tensor, temperature: float):

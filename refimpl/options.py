@@ -78,7 +78,7 @@ def prepare(
     # 3. The policy, as a copy: the caller's model keeps its weights.
     policy = starting_policy(model, tokenizer, task, prompts, config)
     # 4. The objects that settings ask for, and those that were handed in.
-    expected_teacher(config, method, teacher)
+    expected_teacher(config, method, teacher, loss_terms)
     if handed := [x for x in (*corrections, *loss_terms, sampler) if x is not None]:
         check_objects(config, corrections, loss_terms, handed)
     critic, value = critic_for(policy.model, config) if method.critic else (None, None)
@@ -396,16 +396,19 @@ def critic_for(model: Model, config: TrainConfig) -> tuple[Model, Value]:
     return critic, Value(of_critic, config.value_clip)
 
 
-def expected_teacher(config: TrainConfig, method: Algorithm, teacher) -> None:
-    """Raise `UserError` if a teacher is missing, or none of our estimators reads it."""
+def expected_teacher(
+    config: TrainConfig, method: Algorithm, teacher, loss_terms: Collection
+) -> None:
+    """Raise `UserError` if a teacher is missing, or nothing reads it."""
     if teacher is None and config.advantage == "distillation":
         raise UserError("advantage='distillation' needs train(…, teacher=model)")
     estimator = NAMED.get(config.advantage, method.advantages)
     ours = [f for name, f in NAMED.items() if name != "distillation"]
-    if teacher is not None and estimator in ours:
+    others = [term for term in loss_terms if not isinstance(term, KL | Entropy)]
+    if teacher is not None and estimator in ours and not others:
         raise UserError(
-            "the advantages of this run do not read the teacher: set "
-            "advantage='distillation', or see advantages.with_teacher"
+            "nothing in this run reads the teacher: set advantage='distillation', or "
+            "see advantages.with_teacher and loss_terms.Distillation"
         )
 
 

@@ -26,7 +26,7 @@ class Cell(NamedTuple):
     source: str
 
 
-ENGINES = {name: engine.read for name, engine in methods.KNOWN.engines.items()}
+ENGINES = methods.KNOWN.engines
 NOT_READ = Cell(
     "not read",
     "not read",
