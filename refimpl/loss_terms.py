@@ -109,8 +109,8 @@ class Distillation(LossTerm):
             with precision(run.model, run.config.dtype):
                 logits = [response_logits(model, part.rollout) for model in both]
             logits = [at_least_float32(x) / run.config.temperature for x in logits]
-            logps = (x.log_softmax(-1) for x in logits)
-            apart = divergence(*logps, self.kind, self.top_k, self.tail)
+            student, teacher = (x.log_softmax(-1) for x in logits)
+            apart = divergence(student, teacher, self.kind, self.top_k, self.tail)
             return self.beta * (apart * weight).sum(), {}
 
         return term
