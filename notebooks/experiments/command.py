@@ -1,4 +1,4 @@
-"""The commands of `python -m experiments bench | real | evidence | gpu-check | gates`.
+"""The commands of `python -m experiments`.
 
 They make and judge the measurements that the course shows, and run in a clone.
 """
@@ -14,6 +14,7 @@ from experiments import evidence as stored
 from experiments.bench import bench
 from experiments.gpu.check import gpu_check
 from experiments.gpu.gates import gates
+from experiments.long import long
 from experiments.real import real
 from experiments.store import DATA
 from refimpl.validation import UserError
@@ -64,6 +65,7 @@ def evidence(
 COMMANDS: dict[str, Callable[..., Any]] = {
     "bench": bench,
     "real": real,
+    "long": long,
     "evidence": evidence,
     "gpu-check": gpu_check,
     "gates": gates,

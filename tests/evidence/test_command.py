@@ -38,14 +38,21 @@ def test_every_command_that_is_written_down_is_understood(monkeypatch):
         pages.remove(ROOT / old)
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
     asked = re.findall(r"python -m experiments ([^`\n#>|&,]+)", text)
-    assert {line.split()[0] for line in asked} == {"bench", "evidence", "gpu-check"}
+    assert {line.split()[0] for line in asked} == {
+        "bench",
+        "evidence",
+        "gpu-check",
+        "long",
+    }
     for line in asked:
         assert run(line) == 0, line
-    assert not re.findall(r"python -m refimpl (?:bench|real|evidence|gpu-check)", text)
+    assert not re.findall(
+        r"python -m refimpl (?:bench|real|long|evidence|gpu-check)", text
+    )
 
 
 LINES = {
-    "evidense": "Available subcommands: bench, real, evidence, gpu-check",
+    "evidense": "Available subcommands: bench, real, long, evidence, gpu-check",
     "bench --algorithms": "--algorithms names none",
     "bench --out empty": "cannot write a file to 'empty'",
     "real --arms": "no arm or no setting is named",

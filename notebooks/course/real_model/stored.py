@@ -1,9 +1,11 @@
-"""A run of chapter 13 that is kept for readers who have no pretrained model."""
+"""Runs of chapter 13 that are kept for readers who have no pretrained model."""
 
 import json
 import os
 from pathlib import Path
 from typing import Any
+
+from experiments import long, store
 
 FILE = Path(__file__).parents[3] / "figures" / "data" / "real_model.json"
 HOW = """\
@@ -29,3 +31,15 @@ def told(part: str, found: Any = None) -> Any:
         text = json.dumps(parts | {part: found}, indent=1, ensure_ascii=False)
         file.write_text(text + "\n", encoding="utf-8")
     return found
+
+
+def answered(path: str | Path, arm: str, seed: int) -> list[list[Any]]:
+    """Return a line per held-out problem of a long run: its answers at four moments."""
+    runs, _ = store.read(path)
+    (run,) = runs.query("arm == @arm and seed == @seed")["run"]
+    lines: dict[str, list[Any]] = {}
+    for one in long.answers(path)[run]:
+        question = one["problem"].partition(": ")[2]
+        line = lines.setdefault(question, [question, one["right"]])
+        line.append(repr(one["answer"]))
+    return [*lines.values()]
