@@ -82,11 +82,8 @@ class Checkpoint:
                 # Do not save between two updates, which a resumed run would repeat, nor
                 # after divergence, a failed save or a second Ctrl-C.
                 hopeless = KeyboardInterrupt | CheckpointError | FloatingPointError
-                if (
-                    run.complete
-                    and run.history.rows
-                    and not isinstance(error, hopeless)
-                ):
+                going = run.complete and run.history.rows
+                if going and not isinstance(error, hopeless):
                     run.history.ended = error  # Ctrl-C does not stop the save below
                     try:
                         self.save(run)
@@ -211,9 +208,9 @@ def remembering(run: Run) -> list[Any]:
     return [term for term in run.loss_terms if hasattr(term, "state_dict")]
 
 
-def fingerprint(model: Model, each: int = 64) -> Tensor:
+def fingerprint(model: Model) -> Tensor:
     """Take some numbers of each frozen weight, enough to recognise a base model."""
-    sampled = [p.detach().flatten()[:: 1 + p.numel() // each] for p in frozen(model)]
+    sampled = [p.detach().flatten()[:: 1 + p.numel() // 64] for p in frozen(model)]
     return torch.cat([torch.zeros(0).double(), *(x.cpu().double() for x in sampled)])
 
 

@@ -46,6 +46,8 @@ from refimpl.validation import (
 )
 
 GYM = "reasoning-gym:"
+EXPLAINED = UserError, CheckpointError, FloatingPointError, StalenessError
+"""Errors whose message is enough; for others the traceback helps."""
 METHODS = ", ".join(
     f"{name} ({' '.join(f'{key}={x}' for key, x in method.defaults.items())})"
     for name, method in ALGORITHMS.items()
@@ -123,10 +125,15 @@ class Outputs:
                     f"{one} '{a}' lies in {other} '{b}': name another place"
                 )
 
+    @property
+    def shows_samples(self) -> bool:
+        """True if samples are printed, as either of their flags asks."""
+        return self.samples is not None or self.samples_every is not None
+
     def hooks(self) -> list[Any]:
         """Make the hooks that print samples and save checkpoints."""
         hooks: list[Any] = []
-        if self.samples is not None or self.samples_every:
+        if self.shows_samples:
             hooks.append(rl.hooks.Samples(self.samples_every or 1, show=True))
         if self.checkpoint_dir is not None:
             again, every = (self.resume, self.overwrite), self.checkpoint_every or 10
@@ -156,9 +163,8 @@ def train(
     reward = reward_of(start.reward)
     task, hooks = task_of(start, reward), outputs.hooks()
     given = policy_of(start, task, config, outputs.merge)
-    if start.model is not None:
-        printed = any(isinstance(hook, rl.hooks.Samples) for hook in hooks)
-        hooks.append(functools.partial(first_answers, show=not printed))
+    if start.model is not None and not outputs.shows_samples:
+        hooks.append(rl.hooks.Samples(config.rollouts, show=True))  # of the first one
     given |= {"algorithm": algorithm, "hooks": hooks, "reward": reward}
     return run(given, config, outputs)
 
@@ -191,7 +197,7 @@ def conformance(*, against: Path | None = None) -> int:
     module = table.adapters(against)  # before the cases, which take seconds
     answers = list(table.compare(module, list(cases.cases())))
     title = str(getattr(module, "FRAMEWORK", against.stem))
-    print(table.shown(answers, title, cases.left_out()))
+    print(table.shown(answers, title))
     fine = ("agrees", "not implemented")
     return 0 if all(answer.outcome in fine for answer in answers) else 1
 
@@ -359,10 +365,8 @@ def reward_of(name: str | None) -> Callable | None:
 
 def task_of(start: Start, reward: Callable | None) -> Any:
     """Make the task, with its settings."""
-    name, settings = (
-        start.task,
-        {k: x for part in start.task_set for k, x in part.items()},
-    )
+    name = start.task
+    settings = {k: x for part in start.task_set for k, x in part.items()}
     if start.data is not None:
         if reward is None or name != Start.task:
             raise UserError("--data is a task of its own, which needs a --reward")
@@ -425,25 +429,6 @@ def policy_of(
     if start.recompute:
         reader = logprobs.recomputed(reader)
     return {"model": model, "tokenizer": tokenizer, "task": task, "log_probs": reader}
-
-
-def first_answers(run: Any, step: int, show: bool = True) -> None:
-    """Show three answers of the first rollout, and what to look at if none is right."""
-    if step > 0:
-        return
-    drawn = run.drawn
-    numbers = drawn.rewards.tolist(), drawn.group_size
-    shown = rl.samples.chosen(step, drawn.prompts, drawn.texts, *numbers)[:3]
-    if show:
-        rl.samples.show(shown, getattr(run.tokenizer, "all_special_tokens", ()))
-    if (best := drawn.correct.max()) < 1:
-        say(
-            f"none of the first {len(drawn.texts)} answers is fully right; the best "
-            f"reward is {best:.2f}. Look at the answers above: are they cut off "
-            "(--max-new-tokens), is the answer found in them (--task-set extract=…), "
-            "do they answer the question at all? If they are simply wrong, take easier "
-            "problems"
-        )
 
 
 def run(given: dict[str, Any], config: TrainConfig, outputs: Outputs) -> int:
@@ -522,15 +507,14 @@ def summarise(result: rl.History, config: TrainConfig, folder: Path | None) -> N
 
 
 def say(text: str) -> None:
-    """Print one line to stderr, unless it is closed."""
-    with contextlib.suppress(OSError):
-        print(printable(text), file=sys.stderr)
+    """Print one line to stderr."""
+    print(printable(text), file=sys.stderr)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command. Returns its status: 2 after an error that the user can correct."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, OSError):
+        with contextlib.suppress(AttributeError):
             # Windows redirects to code pages without ≥.
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -545,27 +529,6 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         say(str(error) or "interrupted")
         return 128 + getattr(error, "number", signal.SIGINT)
-    except Exception as error:
-        if (words := explanation(error)) is None:
-            raise  # a bug: its traceback helps
-        say(f"error: {words}")
+    except EXPLAINED as error:
+        say(f"error: {error}")
         return 2
-
-
-def explanation(error: Exception) -> str | None:
-    """Return the message to print for an error, or None if it is a bug."""
-    known = (UserError, CheckpointError, FloatingPointError, StalenessError)
-    if isinstance(error, known):
-        return str(error)
-    text = str(error)
-    if any(words in text for words in ("No space left", "File too large")):
-        return one_line(error)  # of the system, or of safetensors
-    # The messages of torch's allocators on a GPU, on Unix and on Windows.
-    full = ("out of memory", "can't allocate memory", "not enough memory")
-    if any(words in text.lower() for words in full) or isinstance(error, MemoryError):
-        return (
-            f"there is not enough memory ({one_line(error, 160)}): reduce "
-            "--prompts-per-rollout, --group-size, --max-new-tokens or, for the "
-            "updates, --micro-batch-size, or use a smaller model"
-        )
-    return None

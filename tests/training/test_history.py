@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,9 +12,8 @@ from hypothesis import strategies as st
 
 from refimpl import History, collect
 from refimpl.history import Meter
-from refimpl.hooks import Samples
+from refimpl.hooks import Samples, chosen, line
 from refimpl.rollout import Batch
-from refimpl.samples import chosen, line
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
     prepared,
@@ -160,10 +160,15 @@ def test_the_first_response_to_each_of_four_prompts():
     """Where there are fewer, second responses follow."""
     prompts = [p for p in "abcdef" for _ in range(3)]
     texts = [f"{p}{i % 3}" for i, p in enumerate(prompts)]
-    found = chosen(7, prompts, texts, range(18), 3)
+
+    def responses(n):
+        parts = {"prompts": prompts[:n], "texts": texts[:n], "group_size": 3}
+        return SimpleNamespace(rewards=torch.arange(n), **parts)
+
+    found = chosen(7, responses(18))
     assert [s["completion"] for s in found] == ["a0", "b0", "c0", "d0"]
     assert found[1] == sample_of("b0", "b", 7, 3.0)
-    found = chosen(0, prompts[:6], texts[:6], [0] * 6, 3)
+    found = chosen(0, responses(6))
     assert [s["completion"] for s in found] == ["a0", "b0", "a1", "b1"]
 
 
