@@ -50,10 +50,6 @@ class Checkpoint:
         overwrite: bool = False,
         every: Count = 10,
     ):
-        if resume and overwrite:
-            raise UserError(
-                "resume keeps a checkpoint, overwrite replaces it: choose one"
-            )
         self.saved: dict | None = load(folder) if resume else None
         if not (resume or overwrite) and os.path.exists(Path(folder, NAME)):
             raise UserError(

@@ -125,16 +125,13 @@ class Outputs:
                     f"{one} '{a}' lies in {other} '{b}': name another place"
                 )
 
-    @property
-    def shows_samples(self) -> bool:
-        """True if samples are printed, as either of their flags asks."""
-        return self.samples is not None or self.samples_every is not None
-
-    def hooks(self) -> list[Any]:
-        """Make the hooks that print samples and save checkpoints."""
+    def hooks(self, samples_every: int | None) -> list[Any]:
+        """Make the hooks that print samples, if necessary every so many rollouts, and
+        save checkpoints."""
         hooks: list[Any] = []
-        if self.shows_samples:
-            hooks.append(rl.hooks.Samples(self.samples_every or 1, show=True))
+        every = self.samples_every or (1 if self.samples else samples_every)
+        if every:
+            hooks.append(rl.hooks.Samples(every, show=True))
         if self.checkpoint_dir is not None:
             again, every = (self.resume, self.overwrite), self.checkpoint_every or 10
             hooks.append(rl.checkpoint.Checkpoint(self.checkpoint_dir, *again, every))
@@ -161,10 +158,9 @@ def train(
     rl.options.check_fit(config, method)
     outputs.check()
     reward = reward_of(start.reward)
-    task, hooks = task_of(start, reward), outputs.hooks()
+    first = None if start.model is None else config.rollouts  # of the first rollout
+    task, hooks = task_of(start, reward), outputs.hooks(samples_every=first)
     given = policy_of(start, task, config, outputs.merge)
-    if start.model is not None and not outputs.shows_samples:
-        hooks.append(rl.hooks.Samples(config.rollouts, show=True))  # of the first one
     given |= {"algorithm": algorithm, "hooks": hooks, "reward": reward}
     return run(given, config, outputs)
 

@@ -77,12 +77,6 @@ class History:
         return measured[-1]
 
     @guarded
-    def reached(self, level: float, name: str = "accuracy") -> int | None:
-        """Count the rollouts until `name` reached `level`; None if it never did."""
-        column = enumerate(self[name], start=1)
-        return next((n for n, value in column if value >= level), None)
-
-    @guarded
     def save(self, path: str | Path) -> None:
         """Write the rows as CSV without rounding; `History.load` reads the file."""
 

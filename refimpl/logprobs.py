@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from refimpl.config import TrainConfig
 from refimpl.models import (
     Model,
     at_least_float32,
@@ -134,13 +135,14 @@ forgotten temperature exceeds it."""
 
 
 def check_reader(
-    read: Callable, model: Model, rollout: Rollout, temperature: float, dtype: str
+    read: Callable, model: Model, rollout: Rollout, config: TrainConfig
 ) -> None:
     """Raise `UserError` unless the log-probs of `read` are those of `log_probs`.
 
     Otherwise a run would train to its end on meaningless ratios. `rollout` is a small
-    one, sampled from `model` in the precision `dtype`.
+    one, sampled from `model` as `config` says.
     """
+    temperature = config.temperature
     with torch.no_grad():
         expected, _ = log_probs(model, rollout, temperature)
     with torch.enable_grad():
@@ -154,7 +156,7 @@ def check_reader(
     logp = result[0]
     # The sum of all gaps is small only if logp is 0 outside the mask, too.
     gap = ((logp - expected).abs().sum() / rollout.mask.sum()).item()
-    if not gap < LARGEST_GAP[dtype]:
+    if not gap < LARGEST_GAP[config.dtype]:
         raise UserError(
             f"log_probs are not those of the policy: they differ by {gap:.2g} nats per "
             f"token from logprobs.log_probs at temperature {temperature:g}. Look at "

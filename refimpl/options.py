@@ -78,8 +78,9 @@ def prepare(
     # 2. The task. A few rows are drawn, so that a faulty one fails before any work.
     task, reward, prompts = tried(task, reward, config)
     # 3. The policy, as a copy: the caller's model keeps its weights.
-    given = model, tokenizer, task, prompts, config
-    policy, tokenizer, records = starting_policy(*given)
+    policy, tokenizer, records = starting_policy(
+        model, tokenizer, task, prompts, config
+    )
     # 4. The objects that settings ask for, and those that were handed in.
     expected_teacher(config, method, teacher)
     handed = [x for x in (*corrections, *loss_terms, sampler) if x is not None]
@@ -134,8 +135,7 @@ def prepare(
         few = config.sampling | {"max_new_tokens": min(FEW, config.max_new_tokens)}
         with models.one_thread(policy), models.precision(policy, config.dtype):
             rollout = sample(policy, tokenizer, prompts[:2], group_size=2, **few)
-            given = policy, rollout, config.temperature, config.dtype
-            logprobs.check_reader(log_probs, *given)
+            logprobs.check_reader(log_probs, policy, rollout, config)
     return run
 
 

@@ -113,8 +113,7 @@ class Scoring:
     def __call__(
         self, problems: list[dict], rollout: Rollout, texts: list[str]
     ) -> Responses:
-        # One row per response, in the sampler's order: all G of a problem, then the
-        # next.
+        # One row per response, as sampled: all G of a problem, then the next.
         rows = [problem for problem in problems for _ in range(self.group_size)]
         prompts = [row["prompt"] for row in rows]
         logged = defaultdict[str, list](list)

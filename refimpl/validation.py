@@ -107,7 +107,8 @@ def checker(name: str, annotation: Any) -> Callable[..., Any]:
         try:
             return adapter.validate_python(plain(value))
         except ValidationError:
-            message = sentence(name, annotation, value)
+            # Such as 'epochs must be a whole number ≥ 1, got 0'
+            message = f"{name} must be {expected(annotation)}, got {shown(value)}"
         tensors = {
             n: x for n, x in others.items() if isinstance(x, Tensor) and n != name
         }
@@ -187,11 +188,6 @@ WORDS |= {bool: "True or False", NoneType: "None", Any: "anything", Path: "a pat
 WORDS |= {dict: "a dictionary", Mapping: "a dictionary", Collection: "a list"}
 WORDS |= {Callable: "a function"}
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-
-
-def sentence(name: str, annotation: Any, value: Any) -> str:
-    """Write a message such as 'epochs must be a whole number ≥ 1, got 0'."""
-    return f"{name} must be {expected(annotation)}, got {shown(value)}"
 
 
 def expected(annotation: Any) -> str:

@@ -309,7 +309,6 @@ BEFORE: dict[str, list[dict[str, Any]]] = {
     "prompt": [{"task": task(sample=lambda n, seed: [{**ROW, "prompt": ""}] * n)}],
     "task.sample(4, returned 1": [{"task": task(sample=rows([ROW]))}],
     "resume checkpoint_dir": [{"resume": True}],
-    "resume overwrite": [{"resume": True, "overwrite": True}],
 }
 EXPERTS = random_moe()
 BEFORE |= {
@@ -331,7 +330,6 @@ BEFORE |= {
     "AdaptiveEntropy loss_terms": [{"corrections": [AdaptiveEntropy()]}],
     "TopEntropy corrections": [{"loss_terms": [TopEntropy()]}],
     "teacher advantage='distillation'": [{"teacher": random_model()}],
-    "Value critic": [{"loss_terms": [Value(len)]}],
     "LoadBalance experts": [{"loss_terms": [LoadBalance()]}],
     "RouterShift experts": [{"corrections": [RouterShift()]}],
     "distillation teacher": [small(advantage="distillation")],

@@ -58,7 +58,7 @@ def adapters(path: str | Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise UserError(f"{path} cannot be imported: {words(error)}") from error
+        raise UserError(f"{path} cannot be imported: {one_line(error, 120)}") from error
     finally:
         sys.path.pop(0)
     named = [n for n, f in vars(module).items() if callable(f) and n[0] != "_"]
@@ -90,7 +90,7 @@ def compare(
             yield Compared(case, "not implemented")
             continue
         except (Exception, SystemExit) as error:
-            yield Compared(case, words(error))
+            yield Compared(case, one_line(error, 120))
             continue
         gradient = torch.nan_to_num(gradient, nan=torch.inf)
         largest = max(
@@ -101,11 +101,6 @@ def compare(
         else:
             reading = matches(case, value, gradient, near)
             yield Compared(case, "differs", largest, reading)
-
-
-def words(error: BaseException) -> str:
-    """Return the message of a foreign error on one line, short enough for a table."""
-    return one_line(error, 120)
 
 
 def shown(answers: list[Compared], title: str) -> str:
