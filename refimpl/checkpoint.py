@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from refimpl import seeds
-from refimpl.files import CheckpointError, unwritable, writable_folder, write
+from refimpl.files import CheckpointError, writable_folder, write
 from refimpl.models import Model, frozen
 from refimpl.run import Run
 from refimpl.validation import Count, UserError, guarded
@@ -102,8 +102,6 @@ class Checkpoint:
                 f"another process trains in {str(self.folder)!r}; wait for it, or give "
                 "this run a checkpoint folder of its own"
             ) from None
-        except OSError as error:
-            raise unwritable("checkpoints", self.folder / LOCK, error) from error
         try:
             yield
         finally:

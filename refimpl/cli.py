@@ -126,12 +126,14 @@ class Outputs:
                 )
 
     def hooks(self, samples_every: int | None) -> list[Any]:
-        """Make the hooks that print samples, if necessary every so many rollouts, and
-        save checkpoints."""
+        """Make the hooks that print samples and save checkpoints.
+
+        `samples_every` holds where no flag says how often to print some.
+        """
         hooks: list[Any] = []
-        every = self.samples_every or (1 if self.samples else samples_every)
-        if every:
-            hooks.append(rl.hooks.Samples(every, show=True))
+        often = self.samples_every or (1 if self.samples else samples_every)
+        if often:
+            hooks.append(rl.hooks.Samples(often, show=True))
         if self.checkpoint_dir is not None:
             again, every = (self.resume, self.overwrite), self.checkpoint_every or 10
             hooks.append(rl.checkpoint.Checkpoint(self.checkpoint_dir, *again, every))

@@ -27,7 +27,7 @@ from transformers import (
 
 from refimpl.config import PRESETS, Preset
 from refimpl.seeds import salted
-from refimpl.validation import Seed, UserError, guarded, one_line
+from refimpl.validation import Seed, UserError, guarded
 
 if TYPE_CHECKING:
     Model: TypeAlias = PreTrainedModel
@@ -245,16 +245,3 @@ def one_thread(model: PreTrainedModel) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def pick_device(name: str | torch.device) -> torch.device:
-    """Return the device 'cpu', 'cuda', 'cuda:1' or 'mps'; `UserError` if unusable."""
-    try:
-        device = torch.device(str(name))
-        torch.zeros(1, device=device).item()  # fails on "meta"
-    except Exception as error:  # each kind of device raises its own kind
-        raise UserError(
-            f"torch cannot use device {name!r} here; use 'cpu', or see 'Using a GPU' "
-            f"in notebooks/guide/machines.md ({one_line(error, 90)})"
-        ) from error
-    return device

@@ -188,14 +188,14 @@ def starting_policy(
     """
     if (model is None) != (tokenizer is None):
         raise UserError("give model and tokenizer together, or neither")
-    device, own = models.pick_device(config.device), model is not None
+    own = model is not None
     if model is None:
         tool = isinstance(task, Calculator)  # whose policy has tokens for calls
         model, tokenizer, _ = warm_start(WarmStart(world=task) if tool else WarmStart())
     encode(model, tokenizer, prompts, config.max_new_tokens)  # checks them
     # bfloat16 means autocast, so the weights themselves stay float32.
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
-    model = models.trainable_copy(model).to(device, dtype)
+    model = models.trainable_copy(model).to(config.device, dtype)
     moe = is_moe(model)
     if moe and dtype == torch.float64:
         model.set_experts_implementation("eager")  # the fused one has no float64

@@ -304,7 +304,6 @@ BEFORE: dict[str, list[dict[str, Any]]] = {
     "eos_token": [{"tokenizer": tokenizer(eos_token=None)}],
     "router_shift mixture": [{"algorithm": "rspo"}],
     "replay mixture": [small(replay="R2")],
-    "device": [small(device=name) for name in ("gpu", "", "cuda:-1", "mtia")],
     "task object": [{"task": "arithmetic"}, {"task": Arithmetic}],
     "prompt": [{"task": task(sample=lambda n, seed: [{**ROW, "prompt": ""}] * n)}],
     "task.sample(4, returned 1": [{"task": task(sample=rows([ROW]))}],
@@ -565,7 +564,7 @@ minibatches=1 minibatches=3 epochs=2
 micro_batch_size=1 micro_batch_size=7 optimizer=sgd optimizer=adam learning_rate=1e30
 weight_decay=1e9 normaliser=constant max_length=7 max_length=100 entropy_bonus=1e20
 beta=1e10 beta=0.1 kl_in=reward gamma=0 lam=0 value_clip=1e-9
-eval_problems=1 eval_samples=3 device=meta
+eval_problems=1 eval_samples=3
 dtype=bfloat16 dtype=float64 allow_on_policy=True schedule=cosine""".split()
 
 
