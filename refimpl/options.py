@@ -150,9 +150,14 @@ def settled(
     Raises `UserError` if they do not fit.
     """
     method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
-    if config.advantage == "gae":  # with a critic, whatever the method
-        method = replace(method, critic=True, advantages=gae)
+    if config.advantage == "gae":
+        method = with_critic(method)
     return method, *check_fit(config, method)
+
+
+def with_critic(method: Algorithm) -> Algorithm:
+    """Give any method a critic and GAE."""
+    return replace(method, critic=True, advantages=gae)
 
 
 # 2. The task

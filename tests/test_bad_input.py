@@ -149,7 +149,6 @@ DOORS: dict[str, tuple[Callable, dict[str, Any]]] = {
     "check_pair": (check_pair, PAIR),
     "score": (score, {"reward": max, **ANSWERS, "columns": {}}),
     "overlong_punishment": (overlong_punishment, RAMP),
-    "reached": (HISTORY.reached, {"level": 0.9, "name": "reward"}),
     "History.save": (HISTORY.save, WRITTEN),
     "History.save_samples": (HISTORY.save_samples, WRITTEN),
     "History.load": (History.load, {}),
