@@ -505,14 +505,15 @@ def summarise(result: rl.History, config: TrainConfig, folder: Path | None) -> N
 
 
 def say(text: str) -> None:
-    """Print one line to stderr."""
-    print(printable(text), file=sys.stderr)
+    """Print one line to stderr, unless it is closed."""
+    with contextlib.suppress(OSError):
+        print(printable(text), file=sys.stderr)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command. Returns its status: 2 after an error that the user can correct."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError):
+        with contextlib.suppress(AttributeError, OSError):
             # Windows redirects to code pages without ≥.
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     arguments = sys.argv[1:] if arguments is None else arguments

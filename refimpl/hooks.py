@@ -134,25 +134,41 @@ def line(sample: dict, special: Collection[str] = ()) -> str:
 def show(samples: Sequence[dict], special: Collection[str] = ()) -> None:
     """Print samples above the progress bar; escape what the terminal cannot display."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    for sample in samples:
-        text = line(sample, special).encode(encoding, "backslashreplace")
-        tqdm.write(text.decode(encoding))
+    with nobody_reads():
+        for sample in samples:
+            text = line(sample, special).encode(encoding, "backslashreplace")
+            tqdm.write(text.decode(encoding))
 
 
 class Bar:
-    """A progress bar with the last rollout's mean reward, gone at the run's end."""
+    """A progress bar with the last rollout's mean reward, gone at the end of the run.
+
+    A closed pipe or terminal does not end the run.
+    """
 
     @contextlib.contextmanager
     def around(self, run: Run) -> Iterator[None]:
         """Open the bar, and close it at the end."""
         total, done, name = run.config.rollouts, len(run.history), run.algorithm.name
-        with tqdm(total=total, initial=done, desc=name, leave=False) as self.bar:
+        self.bar = tqdm(disable=True)
+        with nobody_reads():
+            self.bar = tqdm(total=total, initial=done, desc=name, leave=False)
+        try:
             yield
+        finally:
+            with nobody_reads():
+                self.bar.close()
 
     def __call__(self, run: Run, step: int) -> None:
-        reward = run.history.rows[-1]["reward"]
-        self.bar.set_postfix(reward=f"{reward:.2f}", refresh=False)
-        self.bar.update()
+        with nobody_reads():
+            reward = run.history.rows[-1]["reward"]
+            self.bar.set_postfix(reward=f"{reward:.2f}", refresh=False)
+            self.bar.update()
+
+
+def nobody_reads() -> contextlib.suppress:
+    """Ignore a pipe or a terminal that is closed."""
+    return contextlib.suppress(OSError)
 
 
 def stop_if_asked(run: Run, step: int) -> None:

@@ -5,7 +5,7 @@ import errno
 import os
 import signal
 import threading
-from unittest.mock import MagicMock, call
+from unittest.mock import Mock, call
 
 import pytest
 import torch
@@ -71,14 +71,13 @@ def test_hooks_see_the_row_and_the_batch_before_bar_and_checkpoint_do(
         if step == 1:
             run.stop_signal = signal.SIGINT
 
-    monkeypatch.setattr(hooks, "tqdm", bar := MagicMock())
+    monkeypatch.setattr(hooks, "tqdm", bar := Mock())
     own = [first, second, Checkpoint(tmp_path, every=1)]
     history = interrupted(hooks=own, progress=True, rollouts=3, eval_every=2)
     assert seen == [(0, 0.0, 1, True), (1, 1.0, 2, False)]
     assert call(total=3, initial=0, desc="grpo", leave=False) in bar.mock_calls
-    bar = bar().__enter__()
-    shown = [said.kwargs["reward"] for said in bar.set_postfix.call_args_list]
-    assert shown == ["100.00", "101.00"]
+    shown = [said.kwargs["reward"] for said in bar().set_postfix.call_args_list]
+    assert shown == ["100.00", "101.00"] and bar().close.called
     assert [row["mine"] for row in saved(tmp_path)] == history["mine"] == [2.0, 2.0]
 
 
