@@ -127,15 +127,6 @@ class Value(LossTerm):
     values: Callable = field(repr=False)
     clip: Positive | None = 0.2
 
-    def for_run(self, run: Any) -> "Value":
-        """Raise `UserError` if the run has no critic."""
-        if run.critic is None:
-            raise UserError(
-                "the loss term Value needs a method with a critic, such as ppo, or "
-                "advantage='gae'"
-            )
-        return self
-
     def __call__(self, part: Batch, reading=None, weight=None) -> Added:
         predicted = self.values(part.rollout)
         mean = part.mask.to(predicted.dtype) / part.token_count
