@@ -246,7 +246,7 @@ def test_who_has_solved_nearly_all_is_sure_and_that_is_said_to_be_fine():
 def test_a_solved_run_does_not_stay_where_it_began_because_its_prompts_are_hard():
     log = log_of(reward=[0.95 + x / 25 for x in FLAT], frac_reward_zero_std=[0.75] * 40)
     found = symptoms.findings(log)
-    said = ["reward stays where it began", "most groups are dead"]
+    said = ["most groups are dead", "reward stays where it began"]
     assert [one.row["symptom"] for one in found] == said
     assert all(one.harmless and "easier" not in one.row["first"] for one in found)
 
