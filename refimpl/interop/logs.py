@@ -285,8 +285,8 @@ def merged(rows: list[Row]) -> tuple[list[Row], tuple[str, ...]]:
     """Join the rows of each step, and sort them, if every row has a step.
 
     An evaluation has a row of its own. If a cell occurs twice, the last one counts,
-    because a resumed run logs some steps again, but NaN, which fills gaps, replaces
-    nothing. Steps that begin again with other numbers are numbered on.
+    because a resumed run logs some steps again; but in a row whose reward is NaN, which
+    fills gaps, NaN replaces nothing. Steps that begin again are numbered on.
     """
     steps: list[Any] = [number(row.get("step")) for row in rows]
     if any(step is None or not math.isfinite(step) for step in steps):
@@ -296,8 +296,9 @@ def merged(rows: list[Row]) -> tuple[list[Row], tuple[str, ...]]:
     for step, row in zip(steps, rows):
         old = joined.get(step + shift, {})
         new = {n: x for n, x in row.items() if x not in (None, "")}
-        new = {n: x for n, x in new.items() if n not in old or str(x).lower() != "nan"}
         had = {n: x for n, x in old.items() if str(x).lower() != "nan"}
+        if any(ours(n) == "reward" and str(x).lower() == "nan" for n, x in new.items()):
+            new |= {n: x for n, x in had.items() if str(new.get(n)).lower() == "nan"}
         again = [n for n in had if is_known(ours(n)) and new.get(n, had[n]) != had[n]]
         if again and last > step <= steps[0]:
             notes = (f"Steps begin again after {max(joined):g}; they are numbered on.",)
