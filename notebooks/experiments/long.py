@@ -246,15 +246,20 @@ def answers(path: str | Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def moments(path: str | Path) -> pd.DataFrame:
-    """Return mean@k and pass@k of each stored run, at 0 rollouts and later."""
+    """Return mean@k and pass@k of each stored run, at 0 rollouts and later.
+
+    `minutes` are those of its rollouts and updates, also of a run that was resumed.
+    """
     runs, rows = store.read(path)
+    minutes = rows.groupby("run")["step_time"].sum() / 60
+    runs = runs.assign(minutes=runs["run"].map(minutes).round(1))
     names = {"before": "mean", "before/pass": "pass"}
     first = rows[rows["step"] == 0].rename(columns=names).assign(rollouts=0)
     names = {"accuracy": "mean", "accuracy/pass": "pass"}
     later = rows.dropna(subset="accuracy").rename(columns=names)
     later["rollouts"] = later["step"].astype(int) + 1
     both = pd.concat([first, later])[["run", "rollouts", "mean", "pass"]]
-    return runs[["run", "task", "arm", "seed", "seconds"]].merge(both, on="run")
+    return runs[["run", "task", "arm", "seed", "minutes"]].merge(both, on="run")
 
 
 def whole(path: str | Path) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -287,7 +292,6 @@ def effects(path: str | Path) -> dict[str, Estimate]:
 def report(path: str | Path) -> str:
     """Format accuracies by run, then the declared outcomes."""
     table = moments(path)
-    table["minutes"] = table.pop("seconds") / 60
     shown = table.drop(columns="run").pivot_table(
         index=["task", "seed", "arm", "minutes"],
         columns="rollouts",

@@ -13,9 +13,9 @@ def test_every_part_that_the_chapters_ask_for_is_stored(capsys):
     text = "\n".join(source(cell) for path in both for cell in cells(path))
     asked = re.findall(r'stored\.told\("([^"]+)"', text)
     known = json.loads(stored.FILE.read_text(encoding="utf-8"))
-    assert len(asked) == 5 and set(asked) == set(known)
+    assert len(asked) == 6 and set(asked) == set(known)
     assert [stored.told(part) for part in asked] == [known[part] for part in asked]
-    assert capsys.readouterr().out == "This is a stored run.\n" * 5
+    assert capsys.readouterr().out == "This is a stored run.\n" * 6
 
 
 def test_what_was_found_is_stored_next_to_the_rest(tmp_path, monkeypatch):
