@@ -21,13 +21,11 @@ from . import moe as moe
 from . import normalisers as normalisers
 from . import options as options
 from . import pretrained as pretrained
-from . import rehearsal as rehearsal
 from . import responses as responses
 from . import rewards as rewards
 from . import rollout as rollout
 from . import run as run
 from . import samplers as samplers
-from . import samples as samples
 from . import sampling as sampling
 from . import seeds as seeds
 from . import session as session

@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from refimpl import seeds
-from refimpl.files import CheckpointError, unwritable, writable_folder, write
+from refimpl.files import CheckpointError, writable_folder, write
 from refimpl.models import Model, frozen
 from refimpl.run import Run
 from refimpl.validation import Count, UserError, guarded
@@ -50,10 +50,6 @@ class Checkpoint:
         overwrite: bool = False,
         every: Count = 10,
     ):
-        if resume and overwrite:
-            raise UserError(
-                "resume keeps a checkpoint, overwrite replaces it: choose one"
-            )
         self.saved: dict | None = load(folder) if resume else None
         if not (resume or overwrite) and os.path.exists(Path(folder, NAME)):
             raise UserError(
@@ -82,11 +78,8 @@ class Checkpoint:
                 # Do not save between two updates, which a resumed run would repeat, nor
                 # after divergence, a failed save or a second Ctrl-C.
                 hopeless = KeyboardInterrupt | CheckpointError | FloatingPointError
-                if (
-                    run.complete
-                    and run.history.rows
-                    and not isinstance(error, hopeless)
-                ):
+                going = run.complete and run.history.rows
+                if going and not isinstance(error, hopeless):
                     run.history.ended = error  # Ctrl-C does not stop the save below
                     try:
                         self.save(run)
@@ -109,8 +102,6 @@ class Checkpoint:
                 f"another process trains in {str(self.folder)!r}; wait for it, or give "
                 "this run a checkpoint folder of its own"
             ) from None
-        except OSError as error:
-            raise unwritable("checkpoints", self.folder / LOCK, error) from error
         try:
             yield
         finally:
@@ -211,9 +202,9 @@ def remembering(run: Run) -> list[Any]:
     return [term for term in run.loss_terms if hasattr(term, "state_dict")]
 
 
-def fingerprint(model: Model, each: int = 64) -> Tensor:
+def fingerprint(model: Model) -> Tensor:
     """Take some numbers of each frozen weight, enough to recognise a base model."""
-    sampled = [p.detach().flatten()[:: 1 + p.numel() // each] for p in frozen(model)]
+    sampled = [p.detach().flatten()[:: 1 + p.numel() // 64] for p in frozen(model)]
     return torch.cat([torch.zeros(0).double(), *(x.cpu().double() for x in sampled)])
 
 

@@ -123,11 +123,15 @@ class Outputs:
                     f"{one} '{a}' lies in {other} '{b}': name another place"
                 )
 
-    def hooks(self) -> list[Any]:
-        """Make the hooks that print samples and save checkpoints."""
+    def hooks(self, samples_every: int | None) -> list[Any]:
+        """Make the hooks that print samples and save checkpoints.
+
+        `samples_every` holds where no flag says how often to print some.
+        """
         hooks: list[Any] = []
-        if self.samples is not None or self.samples_every:
-            hooks.append(rl.hooks.Samples(self.samples_every or 1, show=True))
+        often = self.samples_every or (1 if self.samples else samples_every)
+        if often:
+            hooks.append(rl.hooks.Samples(often, show=True))
         if self.checkpoint_dir is not None:
             again, every = (self.resume, self.overwrite), self.checkpoint_every or 10
             hooks.append(rl.checkpoint.Checkpoint(self.checkpoint_dir, *again, every))
@@ -154,11 +158,11 @@ def train(
     rl.options.check_fit(config, method)
     outputs.check()
     reward = reward_of(start.reward)
-    task, hooks = task_of(start, reward), outputs.hooks()
-    given = policy_of(start, task, config, outputs.merge)
+    first = None if start.model is None else config.rollouts  # of the first rollout
+    task, hooks = task_of(start, reward), outputs.hooks(samples_every=first)
     if start.model is not None:
-        printed = any(isinstance(hook, rl.hooks.Samples) for hook in hooks)
-        hooks.append(functools.partial(first_answers, show=not printed))
+        hooks.append(first_answers)
+    given = policy_of(start, task, config, outputs.merge)
     given |= {"algorithm": algorithm, "hooks": hooks, "reward": reward}
     return run(given, config, outputs)
 
@@ -191,7 +195,7 @@ def conformance(*, against: Path | None = None) -> int:
     module = table.adapters(against)  # before the cases, which take seconds
     answers = list(table.compare(module, list(cases.cases())))
     title = str(getattr(module, "FRAMEWORK", against.stem))
-    print(table.shown(answers, title, cases.left_out()))
+    print(table.shown(answers, title))
     fine = ("agrees", "not implemented")
     return 0 if all(answer.outcome in fine for answer in answers) else 1
 
@@ -359,10 +363,8 @@ def reward_of(name: str | None) -> Callable | None:
 
 def task_of(start: Start, reward: Callable | None) -> Any:
     """Make the task, with its settings."""
-    name, settings = (
-        start.task,
-        {k: x for part in start.task_set for k, x in part.items()},
-    )
+    name = start.task
+    settings = {k: x for part in start.task_set for k, x in part.items()}
     if start.data is not None:
         if reward is None or name != Start.task:
             raise UserError("--data is a task of its own, which needs a --reward")
@@ -427,16 +429,10 @@ def policy_of(
     return {"model": model, "tokenizer": tokenizer, "task": task, "log_probs": reader}
 
 
-def first_answers(run: Any, step: int, show: bool = True) -> None:
-    """Show three answers of the first rollout, and what to look at if none is right."""
-    if step > 0:
-        return
+def first_answers(run: Any, step: int) -> None:
+    """Say what to look at if no answer of the first rollout is fully right."""
     drawn = run.drawn
-    numbers = drawn.rewards.tolist(), drawn.group_size
-    shown = rl.samples.chosen(step, drawn.prompts, drawn.texts, *numbers)[:3]
-    if show:
-        rl.samples.show(shown, getattr(run.tokenizer, "all_special_tokens", ()))
-    if (best := drawn.correct.max()) < 1:
+    if step == 0 and (best := drawn.correct.max()) < 1:
         say(
             f"none of the first {len(drawn.texts)} answers is fully right; the best "
             f"reward is {best:.2f}. Look at the answers above: are they cut off "

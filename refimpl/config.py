@@ -228,11 +228,6 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
     def __post_init__(self):
         if self.corrections:
             corrections.check(self.corrections)
-        if self.optimizer == "adamw" and self.learning_rate > 1:
-            raise UserError(
-                f"learning_rate {self.learning_rate:g} is too large: AdamW moves every "
-                "weight by about that much per update, and weights are smaller than 1"
-            )
         if self.dtype == "float64" and self.rollout_dtype is not None:
             raise UserError(
                 f"rollout_dtype {self.rollout_dtype!r} cannot be combined with dtype "

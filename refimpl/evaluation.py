@@ -14,12 +14,11 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from refimpl import seeds
-from refimpl.config import TrainConfig
 from refimpl.models import Model, one_thread, vocabulary
 from refimpl.rewards import check_share, columns, ignored, rows_of, score
 from refimpl.sampling import sample
 from refimpl.tasks import Arithmetic
-from refimpl.validation import Count, Seed, UserError, guarded, refuse_unknown
+from refimpl.validation import Count, Seed, UserError, guarded
 
 AT_ONCE = 2**22
 """Next-token logits per batch, 16 MiB in float32. The toy's answers fit into one batch;
@@ -48,8 +47,6 @@ def scores(
 
     Raises `UserError` on bad input, and if the task's rows or rewards are invalid.
     """
-    own = ("problems", "samples", "seed")
-    refuse_unknown("evaluate", sampling, (*own, *TrainConfig().sampling))
     task = Arithmetic() if task is None else task
     rows = rows_of(task, "held_out", problems, seed)
     size = max(1, AT_ONCE // vocabulary(model) // samples)  # whole problems

@@ -62,18 +62,18 @@ def cache_folder() -> Path:
     return Path(os.environ.get("REFIMPL_CACHE") or Path(home) / "refimpl")
 
 
-def writable_folder(path: str | Path, what: str, file: str = "") -> Path:
+def writable_folder(path: str | Path, what: str) -> Path:
     """Make `path` a folder if necessary, and test that it can be written to.
 
     Returns an absolute path, which stays valid if the working directory changes. Raises
-    `UserError`, which names `file` in the folder, before any training.
+    `UserError`, before any training.
     """
     try:
         folder = Path(path).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except (OSError, ValueError) as error:  # a name that holds NUL
-        raise unwritable(what, Path(path) / file, error) from error
+        raise unwritable(what, path, error) from error
     return folder
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from refimpl.files import write
 from refimpl.importance import largest_deviation
 from refimpl.rollout import Batch
-from refimpl.validation import UserError, guarded, shown
+from refimpl.validation import UserError, guarded
 
 TIMED = ("step_time",)
 """Columns that differ between identical runs; equality leaves them out."""
@@ -77,29 +77,17 @@ class History:
         return measured[-1]
 
     @guarded
-    def reached(self, level: float, name: str = "accuracy") -> int | None:
-        """Count the rollouts until `name` reached `level`; None if it never did."""
-        column = enumerate(self[name], start=1)
-        return next((n for n, value in column if value >= level), None)
-
-    @guarded
     def save(self, path: str | Path) -> None:
         """Write the rows as CSV without rounding; `History.load` reads the file."""
 
-        def text(name: str, value: Any) -> str:
-            try:
-                return "" if value is None else repr(float(value))
-            except (TypeError, ValueError, RuntimeError):  # from a hook
-                raise UserError(
-                    f"the history's column {name!r} must hold numbers, got "
-                    f"{shown(value)}"
-                ) from None
+        def text(value: Any) -> str:
+            return "" if value is None else repr(float(value))
 
         def fill(file) -> None:
             writer = csv.DictWriter(file, ["algorithm", *self.columns])
             writer.writeheader()
             for row in self.rows:
-                texts = {name: text(name, value) for name, value in row.items()}
+                texts = {name: text(value) for name, value in row.items()}
                 writer.writerow({"algorithm": self.algorithm, **texts})
 
         write(path, fill)

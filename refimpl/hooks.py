@@ -19,16 +19,17 @@ ends the run. `Checkpoint` loads a saved state there, and `Bar` closes its line.
 
 import contextlib
 import signal
+import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from tqdm.auto import tqdm
 
-from refimpl import samples
 from refimpl.evaluation import mean_at, pass_at, scores
 from refimpl.history import StalenessError, joined
 from refimpl.models import precision
+from refimpl.responses import Responses
 from refimpl.run import Run
 from refimpl.tasks import TaskWarning
 from refimpl.validation import Count, guarded
@@ -81,11 +82,62 @@ class Samples:
         drawn, seen, self.seen = run.drawn, self.seen, run.drawn
         if drawn is seen or step % self.every:
             return
-        numbers = drawn.rewards.tolist(), drawn.group_size
-        chosen = samples.chosen(step, drawn.prompts, drawn.texts, *numbers)
-        run.history.samples += chosen
+        samples = chosen(step, drawn)
+        run.history.samples += samples
         if self.show:
-            samples.show(chosen, getattr(run.tokenizer, "all_special_tokens", ()))
+            show(samples, getattr(run.tokenizer, "all_special_tokens", ()))
+
+
+KEPT = 4
+"""Samples per rollout."""
+HEAD, TAIL = 140, 60
+"""Printed characters of a long completion; the history holds all of it."""
+
+
+def chosen(step: int, drawn: Responses) -> list[dict]:
+    """Return the first response to each of the first four prompts, as dictionaries.
+
+    The best or worst responses would show extremes instead of typical behaviour. If
+    there are fewer prompts, second responses follow.
+    """
+    rewards, size = drawn.rewards.tolist(), drawn.group_size
+    order = sorted(range(len(rewards)), key=lambda i: (i % size, i // size))
+    names = ("step", "prompt", "completion", "reward")
+    return [
+        dict(zip(names, (step, str(drawn.prompts[i]), drawn.texts[i], rewards[i])))
+        for i in order[:KEPT]
+    ]
+
+
+def line(sample: dict, special: Collection[str] = ()) -> str:
+    """Format a sample as one line of printable characters.
+
+    Shows the last line of the prompt that has text. A chat template ends with the
+    header of the answer, which begins with one of the `special` tokens and is skipped.
+    Texts are printed as Python literals, so that they cannot break the line, move the
+    cursor, change colours or reverse the direction of writing.
+    """
+    lines = [text for text in sample["prompt"].splitlines() if text.strip()]
+    spoken = [text for text in lines if not text.strip().startswith(tuple(special))]
+    question = (spoken or lines or [sample["prompt"]])[-1]
+    for token in special:
+        question = question.replace(token, "")
+    completion = sample["completion"]
+    if len(completion) > HEAD + TAIL:
+        completion = f"{completion[:HEAD]} … {completion[-TAIL:]}"
+    return (
+        f"step {sample['step']}  reward {sample['reward']:.2f}  "
+        f"{question!r} → {completion!r}"
+    )
+
+
+def show(samples: Sequence[dict], special: Collection[str] = ()) -> None:
+    """Print samples above the progress bar; escape what the terminal cannot display."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    with nobody_reads():
+        for sample in samples:
+            text = line(sample, special).encode(encoding, "backslashreplace")
+            tqdm.write(text.decode(encoding))
 
 
 class Bar:

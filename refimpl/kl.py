@@ -1,4 +1,4 @@
-"""Estimators of KL(π_θ ‖ π_ref), for a KL in the reward or in the loss.
+"""Estimators of KL(π_θ ‖ π_ref) from a sampled token, and divergences in full.
 
 With d = log π_θ − log π_ref on a token sampled from π_θ (Schulman, "Approximating KL
 divergence", 2020):
@@ -86,6 +86,43 @@ def binary(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor
     others, of_q = (-torch.expm1(x).clamp(max=-1e-8) for x in (logp, ref_logp))
     d = logp.exp() * (logp - ref_logp) + others * (others.log() - of_q.log())
     return d.clamp(min=0)
+
+
+Divergence = Literal["reverse", "forward", "js"]
+
+
+def divergence(
+    logp: Float[Tensor, "*n V"],
+    teacher_logp: Float[Tensor, "*n V"],
+    kind: Divergence = "reverse",
+    top_k: int | None = None,
+    tail: bool = True,
+) -> Float[Tensor, "*n"]:
+    """Sum over the vocabulary how far π is from a teacher's π_T, in nats.
+
+        reverse   KL(π ‖ π_T)
+        forward   KL(π_T ‖ π)
+        js        ½ KL(π ‖ m) + ½ KL(π_T ‖ m),   m = ½ (π + π_T); at most log 2
+
+    `top_k` keeps the tokens that are likeliest under π, π_T or m, respectively, and
+    `tail` counts all others as one more. Without it a sum may be negative.
+    """
+    # The mean of probabilities: that of log-probs is not a distribution.
+    mixture = torch.stack([logp, teacher_logp]).logsumexp(0) - math.log(2)
+    every = torch.stack([logp, teacher_logp, mixture])
+    if top_k is not None and top_k < logp.shape[-1]:
+        likely = every[("reverse", "forward", "js").index(kind)].topk(top_k).indices
+        kept = likely.expand(3, *likely.shape)
+        rest = every.scatter(-1, kept, -torch.inf).logsumexp(-1, keepdim=True)
+        every = torch.cat([every.gather(-1, kept), rest][: 1 + tail], -1)
+
+    def kl(p: Tensor, q: Tensor) -> Tensor:
+        return (p.exp() * (p - q)).sum(-1)
+
+    own, other, mixed = every
+    if kind == "js":
+        return (kl(own, mixed) + kl(other, mixed)) / 2
+    return kl(own, other) if kind == "reverse" else kl(other, own)
 
 
 ESTIMATORS = {

@@ -5,18 +5,26 @@ sampler, with its cache, must give the same log-probs, which `check_sampling` te
 before a run.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from refimpl.models import Model, at_least_float32, precision, vocabulary
+from refimpl.config import TrainConfig
+from refimpl.models import (
+    Model,
+    at_least_float32,
+    precision,
+    trained,
+    vocabulary,
+)
 from refimpl.moe import Drift
 from refimpl.rollout import Rollout
 from refimpl.sampling import Sampling, sample_ids, without_dropout
-from refimpl.validation import Positive, UserError, guarded, one_line
+from refimpl.validation import Positive, UserError, guarded, one_line, shown
 
 
 class Reading(NamedTuple):
@@ -40,6 +48,13 @@ def log_probs(
     whole next-token distribution at the sampling temperature. (For long prompts and
     large vocabularies, `refimpl.pretrained.logprobs` needs less memory.)
     """
+    logits = response_logits(model, rollout)
+    logp, entropy = of_logits(logits, rollout.tokens, temperature)
+    return logp * rollout.mask, entropy * rollout.mask
+
+
+def response_logits(model: Model, rollout: Rollout) -> Float[Tensor, "B T V"]:
+    """Compute the logits that predict each response token, arbitrary on padding."""
     total = rollout.ids.shape[1]
     # Logits inside the prompts are not needed, except the last ones of the shortest.
     keep = total - int(rollout.prompt_length.min()) + 1
@@ -47,9 +62,7 @@ def log_probs(
     first = total - logits.shape[1]  # some models ignore `logits_to_keep`
     # The logits at a position predict the token after it, hence − 1.
     where = (rollout.positions - 1 - first)[:, :, None]
-    logits = logits.gather(1, where.expand(-1, -1, logits.shape[-1]))
-    logp, entropy = of_logits(logits, rollout.tokens, temperature)
-    return logp * rollout.mask, entropy * rollout.mask
+    return logits.gather(1, where.expand(-1, -1, logits.shape[-1]))
 
 
 def of_logits(logits: Tensor, tokens: Tensor, temperature: float):
@@ -118,4 +131,49 @@ def check_sampling(model: PreTrainedModel) -> None:
             f"{kind} gives a sampled token other log-probs with a cache than without "
             f"one (they differ by {gap:.2g} nats): its state is not a key-value cache, "
             "or it does not accept left-padded prompts"
+        )
+
+
+LARGEST_GAP = {"bfloat16": 0.05, "float32": 0.005, "float64": 0.005}
+"""Nats per token. Rounding stays below this; a wrong sign, a shift by one token or a
+forgotten temperature exceeds it."""
+
+
+def check_reader(
+    read: Callable, model: Model, rollout: Rollout, config: TrainConfig
+) -> None:
+    """Raise `UserError` unless the log-probs of `read` are those of `log_probs`.
+
+    Otherwise a run would train to its end on meaningless ratios. `rollout` is a small
+    one, sampled from `model` as `config` says.
+    """
+    temperature = config.temperature
+    with torch.no_grad():
+        expected, _ = log_probs(model, rollout, temperature)
+    with torch.enable_grad():
+        result: Any = read(model, rollout, temperature)
+    pair = result if isinstance(result, tuple) else ()
+    if [getattr(x, "shape", None) for x in pair] != [expected.shape] * 2:
+        raise UserError(
+            f"log_probs must return (logp, entropy), each {tuple(expected.shape)}, got "
+            f"{shown(result)}"
+        )
+    logp = result[0]
+    # The sum of all gaps is small only if logp is 0 outside the mask, too.
+    gap = ((logp - expected).abs().sum() / rollout.mask.sum()).item()
+    if not gap < LARGEST_GAP[config.dtype]:
+        raise UserError(
+            f"log_probs are not those of the policy: they differ by {gap:.2g} nats per "
+            f"token from logprobs.log_probs at temperature {temperature:g}. Look at "
+            "the sign, the shift by one token, the temperature, and the order "
+            "(logp, entropy)"
+        )
+    if logp.requires_grad:
+        logp.sum().backward()
+    moved = any(p.grad is not None and p.grad.any() for p in trained(model))
+    model.zero_grad()
+    if not moved:
+        raise UserError(
+            "log_probs must return logp with its gradient, not detached, and from the "
+            "model that it is given"
         )

@@ -24,11 +24,12 @@ from torch import Tensor
 from refimpl import corrections, moe
 from refimpl.algorithms import LossInputs, value_loss
 from refimpl.history import Metrics
-from refimpl.kl import ESTIMATORS, Estimator
-from refimpl.logprobs import Reading
+from refimpl.kl import ESTIMATORS, Divergence, Estimator, divergence
+from refimpl.logprobs import Reading, response_logits
+from refimpl.models import at_least_float32, precision
 from refimpl.moe import BALANCE
 from refimpl.rollout import Batch
-from refimpl.validation import Positive, UserError, Weight, checked
+from refimpl.validation import Count, Positive, UserError, Weight, checked
 
 DROPPED = "rollout_corr/rollout_rs"
 Added = tuple[Float[Tensor, ""], Metrics]
@@ -85,6 +86,37 @@ class Entropy(LossTerm):
 
 
 @checked
+class Distillation(LossTerm):
+    """+ β Σ weight · D(π_θ, π_T), with a divergence of the whole distributions.
+
+    GKD (2306.13649) on the policy's own samples. D is in nats per token, at the
+    sampling temperature; `kl.divergence` explains the fields. Policy and teacher read
+    each micro-batch once more, for their logits (B, T, V).
+    """
+
+    beta: Positive = 1.0
+    kind: Divergence = "reverse"
+    top_k: Count | None = None
+    tail: bool = True
+
+    def for_run(self, run: Any) -> Term:
+        """Return the term of a run. Raises `UserError` if it has no teacher."""
+        if run.teacher is None:
+            raise UserError("the loss term Distillation needs train(…, teacher=model)")
+
+        def term(part: Batch, reading: Reading, weight: Tensor) -> Added:
+            both = run.model, run.teacher
+            with precision(run.model, run.config.dtype):
+                logits = [response_logits(model, part.rollout) for model in both]
+            logits = [at_least_float32(x) / run.config.temperature for x in logits]
+            student, teacher = (x.log_softmax(-1) for x in logits)
+            apart = divergence(student, teacher, self.kind, self.top_k, self.tail)
+            return self.beta * (apart * weight).sum(), {}
+
+        return term
+
+
+@checked
 class Value(LossTerm):
     """+ the critic's loss: a mean over tokens, regardless of the policy's normaliser.
 
@@ -94,15 +126,6 @@ class Value(LossTerm):
 
     values: Callable = field(repr=False)
     clip: Positive | None = 0.2
-
-    def for_run(self, run: Any) -> "Value":
-        """Raise `UserError` if the run has no critic."""
-        if run.critic is None:
-            raise UserError(
-                "the loss term Value needs a method with a critic, such as ppo, or "
-                "advantage='gae'"
-            )
-        return self
 
     def __call__(self, part: Batch, reading=None, weight=None) -> Added:
         predicted = self.values(part.rollout)

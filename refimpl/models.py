@@ -27,7 +27,7 @@ from transformers import (
 
 from refimpl.config import PRESETS, Preset
 from refimpl.seeds import salted
-from refimpl.validation import Seed, UserError, guarded, one_line
+from refimpl.validation import Seed, UserError, guarded
 
 if TYPE_CHECKING:
     Model: TypeAlias = PreTrainedModel
@@ -107,21 +107,14 @@ def make_critic(policy: Model, fixed: Collection[str] = ()) -> PreTrainedModel:
     With a head of zeros the first advantages are returns instead of noise. All weights
     of the critic are trained, even those that are frozen in the policy, except those
     whose name contains an entry of `fixed` (such as "attn"). Raises `UserError` if no
-    name does, or if `transformers` has no token-classification model of this kind.
+    name does, and `ValueError` if `transformers` has no such model of this kind.
     """
     if hasattr(policy, "merge_and_unload"):  # peft's: the critic has no LoRA
         policy = copy.deepcopy(policy).merge_and_unload()
     config = copy.deepcopy(policy.config)
     config.num_labels = 1
-    try:
-        with torch.random.fork_rng(devices=[]):  # its weights are overwritten
-            critic = AutoModelForTokenClassification.from_config(config)
-    except ValueError as error:
-        raise UserError(
-            f"no critic can be made from {type(policy).__name__}: transformers has no "
-            "token-classification model of this kind; use a method without a critic, "
-            "or another model"
-        ) from error
+    with torch.random.fork_rng(devices=[]):  # its weights are overwritten
+        critic = AutoModelForTokenClassification.from_config(config)
     critic.base_model.load_state_dict(policy.base_model.state_dict())
     head = [m for m in critic.children() if isinstance(m, nn.Linear)][-1]
     for p in head.parameters():
@@ -213,9 +206,9 @@ def cast_once(model: Model) -> Iterator[None]:
 
     The results are the same, and sampling takes 10 % less time.
     """
-    kind, linear = model.device.type, []
-    if torch.is_autocast_enabled(kind):
-        linear = [m for m in model.modules() if isinstance(m, nn.Linear)]
+    kind = model.device.type
+    casts = torch.is_autocast_enabled(kind)
+    linear = [m for m in model.modules() if casts and isinstance(m, nn.Linear)]
     owned = [(m, name, p) for m in linear for name, p in m.named_parameters()]
     replaced = [(m, name, p) for m, name, p in owned if p.dtype == torch.float32]
     try:
@@ -252,16 +245,3 @@ def one_thread(model: PreTrainedModel) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def pick_device(name: str | torch.device) -> torch.device:
-    """Return the device 'cpu', 'cuda', 'cuda:1' or 'mps'; `UserError` if unusable."""
-    try:
-        device = torch.device(str(name))
-        torch.zeros(1, device=device).item()  # fails on "meta"
-    except Exception as error:  # each kind of device raises its own kind
-        raise UserError(
-            f"torch cannot use device {name!r} here; use 'cpu', or see 'Using a GPU' "
-            f"in notebooks/guide/machines.md ({one_line(error, 90)})"
-        ) from error
-    return device

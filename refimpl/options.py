@@ -5,7 +5,7 @@ Everything that can be checked is checked here, once, before the run starts.
 
 import inspect
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from refimpl import advantages, algorithms, logprobs, models, turns
-from refimpl.advantages import CRITIC_FREE, NAMED, SINGLE, Scored, gae, lam_by_length
+from refimpl.advantages import CRITIC_FREE, NAMED, Scored, gae, lam_by_length
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.checkpoint import Checkpoint
 from refimpl.config import TrainConfig
@@ -41,16 +41,18 @@ from refimpl.loss_terms import (
 from refimpl.models import Model
 from refimpl.moe import can_be_recorded, is_moe, routers
 from refimpl.normalisers import NORMALISERS, apply
-from refimpl.rehearsal import FEW, check_reader
 from refimpl.responses import DynamicSampling, Responses, Scoring, once
-from refimpl.rewards import check_columns, overlong_punishment, rows_of
+from refimpl.rewards import overlong_punishment, rows_of
 from refimpl.rollout import Rollout
 from refimpl.run import Run
 from refimpl.samplers import Delayed, Rounded
-from refimpl.sampling import Sampler, encode
+from refimpl.sampling import Sampler, encode, sample
 from refimpl.sft import WarmStart, warm_start
 from refimpl.tasks import Arithmetic, Calculator
-from refimpl.validation import UserError, check_call, guarded
+from refimpl.validation import UserError, guarded
+
+FEW = 8
+"""Rows of a task, and tokens of a response, that are tried."""
 
 
 @guarded
@@ -76,19 +78,22 @@ def prepare(
     # 2. The task. A few rows are drawn, so that a faulty one fails before any work.
     task, reward, prompts = tried(task, reward, config)
     # 3. The policy, as a copy: the caller's model keeps its weights.
-    policy = starting_policy(model, tokenizer, task, prompts, config)
+    policy, tokenizer, records = starting_policy(
+        model, tokenizer, task, prompts, config
+    )
     # 4. The objects that settings ask for, and those that were handed in.
-    expected_teacher(config, method, teacher)
-    if handed := [x for x in (*corrections, *loss_terms, sampler) if x is not None]:
+    expected_teacher(config, method, teacher, loss_terms)
+    handed = [x for x in (*corrections, *loss_terms, sampler) if x is not None]
+    if handed:
         check_objects(config, corrections, loss_terms, handed)
-    critic, value = critic_for(policy.model, config) if method.critic else (None, None)
-    own_terms = loss_terms_for(config, policy.records, value)
+    critic, value = critic_for(policy, config) if method.critic else (None, None)
+    own_terms = loss_terms_for(config, records, value)
     needs_reference = config.beta > 0 or any(isinstance(t, KL) for t in loss_terms)
     # Rows with Â = 0 need a pass if a term acts there. (Load balancing alone is
     # computed on the rows that get a pass anyway.)
     acts = bool(loss_terms) or any(not isinstance(t, LoadBalance) for t in own_terms)
     several = DynamicSampling(config.prompts_per_rollout, config.max_sampling_rounds)
-    seen = partial(turns.seen, task, policy.tokenizer)
+    seen = partial(turns.seen, task, tokenizer)
     by_length = partial(lam_by_length, alpha=config.lam_alpha)
     # log π_old is read from the policy, unless the sampler's log-probs are as exact.
     apart = config.mismatch or sampler is not None or config.replay == "R2"
@@ -96,17 +101,17 @@ def prepare(
         algorithm=method,
         config=config,
         hyperparameters=hyperparameters,
-        tokenizer=policy.tokenizer,
+        tokenizer=tokenizer,
         task=task,
         reward=reward,
-        model=policy.model,
+        model=policy,
         critic=critic,
-        reference=models.frozen_copy(policy.model) if needs_reference else None,
-        teacher=None if teacher is None else teacher_for(policy.model, teacher),
-        optimizer=optimizer_for(policy.model, critic, config),
-        history=History(method.name, model=policy.model),
+        reference=models.frozen_copy(policy) if needs_reference else None,
+        teacher=None if teacher is None else teacher_for(policy, teacher),
+        optimizer=optimizer_for(policy, critic, config),
+        history=History(method.name, model=policy),
         fill_batch=several if config.dynamic_sampling else once,
-        sampler=sampler_for(policy.model, config, policy.records, sampler),
+        sampler=sampler_for(policy, config, records, sampler),
         old_logp_of="policy" if apart and not config.trust_sampler else "sampler",
         log_probs=log_probs,
         scoring=scoring_for(method, config, task, reward),
@@ -120,14 +125,17 @@ def prepare(
         corrections=[*corrections_for(config), *corrections],
         loss_terms=[*own_terms, *loss_terms],
         value=value,
-        records_routing=policy.records,
+        records_routing=records,
         zero_advantage_rows_matter=acts or has_penalty(method, hyperparameters),
         handed_in=handed,
     )
     run.corrections = [in_run(run, part) for part in run.corrections]
     run.loss_terms = [in_run(run, part) for part in run.loss_terms]
     if log_probs is not logprobs.log_probs:
-        check_reader(run, prompts[:2])
+        few = config.sampling | {"max_new_tokens": min(FEW, config.max_new_tokens)}
+        with models.one_thread(policy), models.precision(policy, config.dtype):
+            rollout = sample(policy, tokenizer, prompts[:2], group_size=2, **few)
+            logprobs.check_reader(log_probs, policy, rollout, config)
     return run
 
 
@@ -147,6 +155,11 @@ def settled(
     return method, *check_fit(config, method)
 
 
+def with_critic(method: Algorithm) -> Algorithm:
+    """Give any method a critic and GAE."""
+    return replace(method, critic=True, advantages=gae)
+
+
 # 2. The task
 
 
@@ -155,15 +168,13 @@ def tried(
 ) -> tuple[Any, Callable, list[str]]:
     """Draw a few rows of the task (None: arithmetic), and return their prompts, too.
 
-    Raises `UserError` if the task or the reward (None: the task's own) is invalid.
+    Raises `UserError` if they are invalid. A reward of None is the task's own.
     """
     task = Arithmetic() if task is None else task
     # Ask for as many as a rollout will: a task may have a fixed set of problems.
     rows = rows_of(task, "sample", config.prompts_per_rollout)
     held_out = rows_of(task, "held_out", min(FEW, config.eval_problems))
     reward = task.reward if reward is None else reward
-    check_columns(reward, rows)
-    check_columns(task.reward, held_out)
     if config.max_turns and not hasattr(task, "observe"):
         raise UserError("max_turns has no effect without a task that has `observe`")
     return task, reward, [row["prompt"] for row in rows + held_out]
@@ -172,32 +183,24 @@ def tried(
 # 3. The policy
 
 
-@dataclass(frozen=True)
-class Policy:
-    """A model to train, with its tokenizer. `records`: its routers can be read."""
-
-    model: Model
-    tokenizer: PreTrainedTokenizerBase
-    records: bool
-
-
 def starting_policy(
     model: Model | None, tokenizer, task, prompts: list[str], config: TrainConfig
-) -> Policy:
+) -> tuple[Model, PreTrainedTokenizerBase, bool]:
     """Copy the model (None: the warm-started one) for training, on the run's device.
 
-    Raises `UserError` if it cannot read the prompts or be sampled from.
+    Returns it with its tokenizer, and whether its routers can be recorded. Raises
+    `UserError` if it cannot read the prompts or be sampled from.
     """
     if (model is None) != (tokenizer is None):
         raise UserError("give model and tokenizer together, or neither")
-    device, own = models.pick_device(config.device), model is not None
+    own = model is not None
     if model is None:
         tool = isinstance(task, Calculator)  # whose policy has tokens for calls
         model, tokenizer, _ = warm_start(WarmStart(world=task) if tool else WarmStart())
     encode(model, tokenizer, prompts, config.max_new_tokens)  # checks them
     # bfloat16 means autocast, so the weights themselves stay float32.
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
-    model = models.trainable_copy(model).to(device, dtype)
+    model = models.trainable_copy(model).to(config.device, dtype)
     moe = is_moe(model)
     if moe and dtype == torch.float64:
         model.set_experts_implementation("eager")  # the fused one has no float64
@@ -211,15 +214,10 @@ def starting_policy(
             "a task with `observe` needs a dense model: routing cannot be recorded "
             "where the task inserts tokens"
         )
-    return Policy(model, tokenizer, records)
+    return model, tokenizer, records
 
 
 # 4. The objects that settings ask for
-
-
-def with_critic(method: Algorithm) -> Algorithm:
-    """Give any method a critic and GAE."""
-    return replace(method, critic=True, advantages=gae)
 
 
 def check_objects(
@@ -283,7 +281,6 @@ def sampler_for(
         # Last, because an engine rounds the weights that have arrived.
         sampler = Rounded()(sampler)
     if wrap is not None:
-        check_call("sampler", wrap, "policy")
         sampler = wrap(sampler)
         if not isinstance(sampler, Sampler):
             raise UserError(
@@ -346,14 +343,9 @@ def optimizer_for(
 
 
 def scoring_for(method: Algorithm, config: TrainConfig, task, reward) -> Scoring:
-    """Make the scoring of responses; raises `UserError` if components are missing."""
+    """Make the scoring of responses."""
     scoring = Scoring(reward, task.reward, config.group_size)
     if NAMED.get(config.advantage, method.advantages) is advantages.gdpo:
-        if not hasattr(reward, "components"):
-            raise UserError(
-                "the advantages of gdpo need a reward with components, such as "
-                "refimpl.pretrained.rewards.Sum"
-            )
         scoring = replace(scoring, compare=partial(by_component, reward))
     if share := config.overlong_share:  # DAPO's soft punishment of long responses
         limit = config.max_new_tokens
@@ -396,16 +388,19 @@ def critic_for(model: Model, config: TrainConfig) -> tuple[Model, Value]:
     return critic, Value(of_critic, config.value_clip)
 
 
-def expected_teacher(config: TrainConfig, method: Algorithm, teacher) -> None:
-    """Raise `UserError` if a teacher is missing, or none of our estimators reads it."""
+def expected_teacher(
+    config: TrainConfig, method: Algorithm, teacher, loss_terms: Collection
+) -> None:
+    """Raise `UserError` if a teacher is missing, or nothing reads it."""
     if teacher is None and config.advantage == "distillation":
         raise UserError("advantage='distillation' needs train(…, teacher=model)")
     estimator = NAMED.get(config.advantage, method.advantages)
     ours = [f for name, f in NAMED.items() if name != "distillation"]
-    if teacher is not None and estimator in ours:
+    others = [term for term in loss_terms if not isinstance(term, KL | Entropy)]
+    if teacher is not None and estimator in ours and not others:
         raise UserError(
-            "the advantages of this run do not read the teacher: set "
-            "advantage='distillation', or see advantages.with_teacher"
+            "nothing in this run reads the teacher: set advantage='distillation', or "
+            "see advantages.with_teacher and loss_terms.Distillation"
         )
 
 
@@ -447,12 +442,9 @@ def handed_in(
 ) -> list[Callable]:
     """Return a user's hooks, with a `Checkpoint` if there is a folder.
 
-    Raises `UserError`, before any work, on a hook that cannot be called and on a folder
-    that cannot be used.
+    Raises `UserError`, before any work, on a folder that cannot be used.
     """
     refuse_classes(hooks)
-    for hook in hooks:
-        check_call("a hook", hook, "run", "step")
     if folder is not None and any(isinstance(hook, Checkpoint) for hook in hooks):
         raise UserError("checkpoint_dir and Checkpoint are the same: give one of them")
     if folder is not None:
@@ -493,7 +485,7 @@ def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict
             changed = getattr(config, name) != getattr(TrainConfig(), name)
             if changed and not acts(config, method):
                 raise UserError(f"{name} has no effect without {without}; leave it off")
-    check_sizes(config, method)
+    check_sizes(config)
     if config.corrections or config.router_shift or config.advantage == "gdpo":
         # A method may make its ratio optional, by a hyperparameter `correct`.
         values = {"correct": True, **method.defaults, **hyperparameters}
@@ -522,15 +514,12 @@ NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
 """Settings that need others: a test of whether they act, and what they need."""
 
 
-def check_sizes(config: TrainConfig, method: Algorithm) -> None:
+def check_sizes(config: TrainConfig) -> None:
     """Raise `UserError` on a group, or a number of updates, that is too small."""
-    estimator = NAMED.get(config.advantage, method.advantages)
-    alone = method.critic or estimator in SINGLE
-    if config.group_size < 2 and (config.dynamic_sampling or not alone):
-        name = "dynamic_sampling" if alone else method.name
+    if config.group_size < 2 and config.dynamic_sampling:
         raise UserError(
-            f"{name} compares the responses to one prompt: group_size must be ≥ 2, got "
-            f"{config.group_size}"
+            "dynamic_sampling compares the responses to one prompt: group_size must be "
+            f"≥ 2, got {config.group_size}"
         )
     if config.dynamic_sampling and config.advantage == "distillation":
         raise UserError(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from refimpl.history import joined, mean, mean_over
 from refimpl.kl import k1, k3
-from refimpl.rewards import check_share, columns, finite, ignored, score, scored
+from refimpl.rewards import check_share, columns, ignored, score, scored
 from refimpl.rollout import Rollout
 from refimpl.validation import UserError
 
@@ -113,14 +113,13 @@ class Scoring:
     def __call__(
         self, problems: list[dict], rollout: Rollout, texts: list[str]
     ) -> Responses:
-        # One row per response, in the sampler's order: all G of a problem, then the
-        # next.
+        # One row per response, as sampled: all G of a problem, then the next.
         rows = [problem for problem in problems for _ in range(self.group_size)]
         prompts = [row["prompt"] for row in rows]
         logged = defaultdict[str, list](list)
         arguments: dict[str, Any] = {
             "completion_ids": rollout.completion_ids(),
-            "log_metric": lambda name, x: logged[name].append(finite(name, x)),
+            "log_metric": lambda name, x: logged[name].append(float(x)),
             **columns(rows),
         }
         rewards, components = scored(self.reward, prompts, texts, arguments)

@@ -12,7 +12,6 @@ from torch import Tensor
 from refimpl.validation import (
     Count,
     UserError,
-    check_call,
     guarded,
     one_line,
     shown,
@@ -38,7 +37,7 @@ def score(
     Raises `UserError`, with the reward function's own exception as its cause, unless
     the result is one finite number per completion.
     """
-    name = name_of(reward)
+    name = getattr(reward, "__name__", type(reward).__name__)
     if component is not None:
         name = f"{name} (component {component!r})"
     columns = {c: x for c, x in columns.items() if c not in OFFERED or takes(reward, c)}
@@ -53,7 +52,10 @@ def score(
         ) from error
     try:
         paid = list(paid)
-        rewards = [number(value, component) for value in paid]
+        rewards = [
+            math.nan if value is None and component is not None else float(value)
+            for value in paid
+        ]
     except Exception:  # not a list, or not all numbers
         rewards = []
     if len(rewards) != len(completions):
@@ -106,20 +108,8 @@ log_metric(name, number): the mean of the numbers becomes a column of the histor
 """
 
 
-def finite(name: str, value: Any) -> float:
-    """Convert a number for log_metric. Raises `UserError` if it is not finite."""
-    if not math.isfinite(number := float(value)):
-        raise UserError(f"log_metric({name!r}, …) needs a finite number, got {number}")
-    return number
-
-
 def ignored(name: str, value: Any) -> None:
     """Replace log_metric where nothing records it."""
-
-
-def name_of(reward: Callable) -> str:
-    """Return the name of a function, or the class of an object that is called."""
-    return getattr(reward, "__name__", type(reward).__name__)
 
 
 def takes(reward: Callable, name: str) -> bool:
@@ -130,24 +120,6 @@ def takes(reward: Callable, name: str) -> bool:
         return False
     kinds = [p.kind for p in parameters.values()]
     return name in parameters or inspect.Parameter.VAR_KEYWORD in kinds
-
-
-def number(value: Any, component: str | None) -> float:
-    """Convert a reward to a float; a component's None becomes NaN."""
-    return math.nan if value is None and component is not None else float(value)
-
-
-def check_columns(reward: Callable, rows: list[dict]) -> None:
-    """Check that a reward and each of its components accept the columns of `rows`.
-
-    Raises `UserError` if one cannot be called with them and those of the arguments
-    `OFFERED` that it takes.
-    """
-    for part in (reward, *getattr(reward, "components", {}).values()):
-        given = {"prompts": [], "completions": []} | columns(rows)
-        given |= dict.fromkeys(name for name in OFFERED if takes(part, name))
-        what = f"the reward function {name_of(part)}"
-        check_call(f"{what} (take **columns for the rest)", part, **given)
 
 
 def check_share(rewards: list[float]) -> None:

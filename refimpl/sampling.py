@@ -38,8 +38,6 @@ from refimpl.validation import (
     Seed,
     UserError,
     guarded,
-    one_line,
-    shown,
 )
 
 
@@ -133,11 +131,7 @@ def sampled(
     generator = seeds.generator(seed, model.device)
     ends = end_tokens(model, tokenizer)
     answers = Environment(observe, tokenizer, max_turns) if observe else None
-    casts = torch.is_autocast_enabled(model.device.type)
-    with (
-        without_dropout(model),
-        cast_once(model) if casts else contextlib.nullcontext(),
-    ):
+    with without_dropout(model), cast_once(model):
         rollout = sample_ids(model, encoded, ends, sampling, generator, answers)
     # Tensors made in inference mode cannot enter a graph; copies of their rows can.
     return rollout.rows(torch.arange(len(rollout), device=model.device))
@@ -256,7 +250,7 @@ class Environment:
             self.said[rows[at]].append(tokens[at])
         texts = self.tokenizer.batch_decode([self.said[rows[at]] for at in speaking])
         for at, text in zip(speaking, texts):
-            if observation := self.answer(text):
+            if observation := self.observe(text):
                 i = rows[at]
                 self.turns[i] += 1
                 self.said[i] = []
@@ -269,21 +263,6 @@ class Environment:
         ids = self.tokenizer(observation, add_special_tokens=False)["input_ids"]
         refuse_strange(self.tokenizer, observation, ids, "observation")
         return ids
-
-    def answer(self, text: str) -> str | None:
-        """Call `observe`. Raises `UserError` if it fails or returns no text."""
-        try:
-            observation = self.observe(text)
-        except Exception as error:
-            raise UserError(
-                f"task.observe({text!r}) raised {one_line(error)}"
-            ) from error
-        if not isinstance(observation, str | None):
-            raise UserError(
-                f"task.observe must return a text, or None while the turn goes on; it "
-                f"returned {shown(observation)} for {text!r}"
-            )
-        return observation
 
 
 def draw_token(

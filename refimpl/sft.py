@@ -28,7 +28,7 @@ from transformers.utils import logging
 from refimpl import seeds
 from refimpl.config import Preset
 from refimpl.files import cache_folder, writable_folder
-from refimpl.models import build, one_thread, pick_device
+from refimpl.models import build, one_thread
 from refimpl.moe import BALANCE, is_moe, load_balance, routed
 from refimpl.tasks import Arithmetic, HabitWorld, Mix, make_tokenizer
 from refimpl.tasks.arithmetic import CHARACTERS
@@ -216,7 +216,6 @@ def warm_start(
     cannot read it, if the cache cannot be written, or if the world writes letters that
     its `characters` lack.
     """
-    device = pick_device(device)
     if not fresh and (there := shipped(settings)):
         model, losses = _read(there)
     else:

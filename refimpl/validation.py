@@ -107,7 +107,8 @@ def checker(name: str, annotation: Any) -> Callable[..., Any]:
         try:
             return adapter.validate_python(plain(value))
         except ValidationError:
-            message = sentence(name, annotation, value)
+            # Such as 'epochs must be a whole number ≥ 1, got 0'
+            message = f"{name} must be {expected(annotation)}, got {shown(value)}"
         tensors = {
             n: x for n, x in others.items() if isinstance(x, Tensor) and n != name
         }
@@ -181,30 +182,12 @@ def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> No
             )
 
 
-def check_call(what: str, function: Callable, *names: str, **given: Any) -> None:
-    """Raise `UserError` if a function does not take arguments `names`, and `given`."""
-    try:
-        inspect.signature(function).bind(*names, **given)
-    except ValueError:  # written in C, without a signature
-        return
-    except TypeError as error:
-        called = ", ".join([*names, *(f"{name}=…" for name in given)])
-        raise UserError(f"{what} is called as f({called}): {error}") from None
-
-
 UNIONS = (typing.Union, UnionType)
 WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "text"}
 WORDS |= {bool: "True or False", NoneType: "None", Any: "anything", Path: "a path"}
 WORDS |= {dict: "a dictionary", Mapping: "a dictionary", Collection: "a list"}
 WORDS |= {Callable: "a function"}
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-
-
-def sentence(name: str, annotation: Any, value: Any) -> str:
-    """Write a message such as 'epochs must be a whole number ≥ 1, got 0'."""
-    several = name == "reward" and isinstance(value, list | tuple)
-    one = "; refimpl.pretrained.rewards.Sum({'name': function, …}) joins several"
-    return f"{name} must be {expected(annotation)}, got {shown(value)}" + one * several
 
 
 def expected(annotation: Any) -> str:

@@ -208,7 +208,10 @@ def training(name: str, of: str, seeds: int) -> dict:
     runs = [train(name, config=config, **given) for config in configs]
     final = [run.accuracy for run in runs]
     # A run that never reaches the goal takes longer than any that does.
-    rollouts = [run.reached(GOAL) or math.inf for run in runs]
+    rollouts = [
+        next((n for n, a in enumerate(run["accuracy"], 1) if a >= GOAL), math.inf)
+        for run in runs
+    ]
     until = [
         sum(run["step_time"][:n]) if isinstance(n, int) else math.inf
         for run, n in zip(runs, rollouts)

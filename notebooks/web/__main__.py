@@ -28,9 +28,9 @@ def main() -> None:
         help="OWNER/NAME or an address, for links that open, run or download notebooks "
         "(default: $GITHUB_REPOSITORY)",
     )
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        first = build(given.folder.resolve(), given.repository)
+        first = build(arguments.folder.resolve(), arguments.repository)
     except (SiteError, OSError) as error:
         sys.exit(f"no site was made: {error}")
     print(f"open {first.as_uri()}")

@@ -30,7 +30,7 @@ def page(group: str) -> Page:
 
 def place(path: Path) -> Markup:
     """Link to the chapter or guide page that a file belongs to, or show its path."""
-    stems = [one.stem for one in sorted(NOTEBOOKS.glob("*.ipynb"))]
+    stems = [notebook.stem for notebook in sorted(NOTEBOOKS.glob("*.ipynb"))]
     folders = {stem.partition("_")[2]: stem for stem in stems}
     home = path.stem if path.stem in stems else folders.get(path.parent.name)
     if home := home or methods.of(path.stem).chapter:

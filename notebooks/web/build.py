@@ -58,11 +58,11 @@ LOOKED_UP = ("notation", "methods", "finding")
 
 
 def chapters() -> list[Page]:
-    made = []
+    pages = []
     for path in notebooks():
         core = path.stem.partition("_")[0] in (*start.CORE, "tour")
-        made.append(Chapter(path, TABLES).page(CORE if core else ELECTIVES))
-    return [with_flags(page) for page in made]
+        pages.append(Chapter(path, TABLES).page(CORE if core else ELECTIVES))
+    return [with_flags(page) for page in pages]
 
 
 def with_flags(page: Page) -> Page:
@@ -124,7 +124,7 @@ class Site:
             return page
         body = re.sub(
             r'<(a|img)\b([^>]*?)(href|src)="([^"]*)"([^>]*)>',
-            lambda found: self.element(page, *found.groups()),
+            lambda link: self.element(page, *link.groups()),
             page.body,
         )
         if self.repository:
@@ -151,13 +151,13 @@ class Site:
         target = (page.source.parent / path).resolve() if path else page.source
         known = self.addresses.get(target, "")
         if known and anchor and anchor not in self.anchors[known]:
-            said = f"{place(page.source, address)} links to {address}"
-            raise SiteError(f"{said}, an anchor that is missing")
+            link = f"{place(page.source, address)} links to {address}"
+            raise SiteError(f"{link}, an anchor that is missing")
         if known:
             return (known if path else "") + (anchor and f"#{anchor}")
         if not target.exists():
-            said = f"{place(page.source, address)} links to {address}"
-            raise SiteError(f"{said}, which does not exist")
+            link = f"{place(page.source, address)} links to {address}"
+            raise SiteError(f"{link}, which does not exist")
         if self.repository:
             return f"{self.repository}/blob/main/{target.relative_to(ROOT)}"
         if target.is_dir():
@@ -167,21 +167,21 @@ class Site:
             return f"figures/{target.name}"
         return self.code.setdefault(target, of_code(target)).file
 
-    def image(self, page: Page, said: str, address: str) -> str:
+    def image(self, page: Page, attributes: str, address: str) -> str:
         path = (page.source.parent / address).resolve()
         shows = f"{place(page.source, address)} shows {address}"
         if not path.exists():
             raise SiteError(f"{shows}, which does not exist")
-        if not re.search(r'alt="[^"]', said):
+        if not re.search(r'alt="[^"]', attributes):
             raise SiteError(f"{shows} without an alternative text")
         picture = path.read_bytes()
         self.files[f"figures/{path.name}"] = picture
         across, down = size_of(picture)
-        found = re.search(r'width="(\d+)"', said)
-        width = int(found[1]) if found else across
-        said = re.sub(r'\s*(width="\d+"|/$)', "", said).strip()
+        asked_width = re.search(r'width="(\d+)"', attributes)
+        width = int(asked_width[1]) if asked_width else across
+        attributes = re.sub(r'\s*(width="\d+"|/$)', "", attributes).strip()
         size = sized(width, across, down)
-        image = f'<img src="figures/{path.name}" {said} {size}>'
+        image = f'<img src="figures/{path.name}" {attributes} {size}>'
         return image if page.file == "index.html" else enlarged(image)  # or in a link
 
 
@@ -189,11 +189,11 @@ def anchors(body: str) -> set[str]:
     return set(re.findall(r'\bid="([^"]+)"', body))
 
 
-def place(source: Path, said: str) -> str:
+def place(source: Path, text: str) -> str:
     """Name the file that contains a text, and in a notebook the cell."""
     if source.suffix == ".ipynb":
         for number, cell in enumerate(nbformat.read(source, as_version=4).cells):
-            if said in cell.source:
+            if text in cell.source:
                 return f"{source.name}, cell {number},"
     return source.name
 
@@ -202,8 +202,8 @@ def with_anchors(page: Page) -> Page:
     """Give each term of the glossary, on the page of notation, an anchor."""
     head, heading, terms = page.body.partition('<h2 id="glossary">')
 
-    def anchored(found: re.Match) -> str:
-        return f'<tr>\n  <td id="{slug(glossary.term_of(found[1]))}">{found[1]}</td>'
+    def anchored(cell: re.Match) -> str:
+        return f'<tr>\n  <td id="{slug(glossary.term_of(cell[1]))}">{cell[1]}</td>'
 
     terms = re.sub(r"<tr>\s*<td>(.*?)</td>", anchored, terms, flags=re.S)
     return replace(page, body=head + heading + terms)
@@ -216,7 +216,7 @@ def sections(page: Page) -> list[tuple[str, str, str]]:
     """
     left_out = r'<(pre|script|figcaption)\b.*?</\1>|<math[^>]*display="block".*?</math>'
     body = re.sub(left_out, " ", page.body, flags=re.S)
-    body = re.sub(r"<math\b.*?</math>", lambda one: on_a_line(one[0]), body, flags=re.S)
+    body = re.sub(r"<math\b.*?</math>", lambda m: on_a_line(m[0]), body, flags=re.S)
     parts = re.split(r'<h[123] id="([^"]*)"[^>]*>(.*?)</h[123]>', body, flags=re.S)
     triples = zip(parts[1::3], parts[2::3], parts[3::3])
     return [(anchor, text_of(head), text_of(text)) for anchor, head, text in triples]
@@ -245,16 +245,16 @@ def arrows(page: Page, pages: Collection[Page]) -> list[tuple[str, Page]]:
     Back and on stay in the page's group. From an elective another arrow leads to the
     core path, and from the core path one leads to an elective that comes next.
     """
-    own = [one for one in pages if one.group == page.group]
-    at = own.index(page)
-    found = [("prev", one) for one in own[:at][-1:]]
-    found += [("next", one) for one in own[at + 1 :][:1]]
-    every = [one for one in pages if one.group in (CORE, ELECTIVES)]
+    group = [other for other in pages if other.group == page.group]
+    at = group.index(page)
+    links = [("prev", other) for other in group[:at][-1:]]
+    links += [("next", other) for other in group[at + 1 :][:1]]
+    every = [other for other in pages if other.group in (CORE, ELECTIVES)]
     later = sorted((p for p in every if p.file > page.file), key=lambda p: p.file)
     if page.group == ELECTIVES:
-        later = [one for one in later if one.group == CORE]
-    across = [one for one in later[:1] if one.group != page.group and page in every]
-    return found + [("next", one) for one in across]
+        later = [other for other in later if other.group == CORE]
+    across = [p for p in later[:1] if p.group != page.group and page in every]
+    return links + [("next", other) for other in across]
 
 
 def render(site: Site) -> dict[str, bytes]:
@@ -313,10 +313,10 @@ def in_repository(page: Page) -> str:
 
 def whole() -> str:
     """Join all chapters as Markdown, with links to the site's pages."""
-    read = (cell for path in notebooks() for cell in nbformat.read(path, 4).cells)
+    cells = (cell for path in notebooks() for cell in nbformat.read(path, 4).cells)
     text = "\n\n".join(
-        one.source if one.cell_type == "markdown" else f"```python\n{one.source}\n```"
-        for one in read
+        c.source if c.cell_type == "markdown" else f"```python\n{c.source}\n```"
+        for c in cells
     )
     return re.sub(r"(?<=\()(\w+)\.ipynb", r"\1.html", text)
 

@@ -46,7 +46,7 @@ def cells(method: Algorithm) -> dict[str, str]:
         "advantage": function(method.advantages),
         "normaliser": function(method.normaliser),
         "defaults": Markup(", ").join(
-            Markup("<code>{}={}</code>").format(*one) for one in settings.items()
+            Markup("<code>{}={}</code>").format(*pair) for pair in settings.items()
         ),
         "misread": misread(known.misreading) if known.misreading else "",
         "TRL": elsewhere.text(method.name, "TRL"),
@@ -57,8 +57,8 @@ def cells(method: Algorithm) -> dict[str, str]:
 
 def misread(name: str) -> str:
     """Format the costliest misreading and its correction."""
-    one = misreading(name)
-    return Markup("<q>{}</q> {}").format(one.claim, one.correction)
+    claim = misreading(name)
+    return Markup("<q>{}</q> {}").format(claim.claim, claim.correction)
 
 
 def function(of) -> str:
@@ -68,10 +68,10 @@ def function(of) -> str:
     return Markup("<code>{}</code>").format(of.__name__) + f": {first}" * bool(first)
 
 
-def paper(said: str) -> str:
+def paper(source: str) -> str:
     """Format a paper, with its arXiv id as a link."""
     link = r'<a href="https://arxiv.org/abs/\1">\1</a>'
-    return Markup(re.sub(r"(\d{4}\.\d{5})", link, str(escape(said))))
+    return Markup(re.sub(r"(\d{4}\.\d{5})", link, str(escape(source))))
 
 
 def formula(name: str) -> list[str]:
@@ -84,7 +84,7 @@ def tex(name: str) -> list[str]:
     known = methods.of(name)
     if known.formula:
         return known.formula.split(r"\qquad")
-    first = {one.chapter: n for n, one in reversed(methods.KNOWN.method.items())}
+    first = {method.chapter: n for n, method in reversed(methods.KNOWN.method.items())}
     if not known.chapter or first[known.chapter] != name:
         return []
     stated = (x for x in displayed(known.chapter) if re.search(r"(^|\s)J\s*=", x))
@@ -96,10 +96,10 @@ def tex(name: str) -> list[str]:
 def displayed(chapter: str) -> tuple[str, ...]:
     """Return the displayed formulas of the sections that state an idea and all of J."""
     sections = re.split(r"^(?=## )", prose(chapter), flags=re.M)
-    told = ("## The idea", "## The whole objective")
-    idea = "".join(one for one in sections if one.startswith(told))
-    found = re.findall(r"\$\$(.*?)\$\$", idea, re.S)
-    return tuple(one.strip() for one in found)
+    heads = ("## The idea", "## The whole objective")
+    idea = "".join(section for section in sections if section.startswith(heads))
+    formulas = re.findall(r"\$\$(.*?)\$\$", idea, re.S)
+    return tuple(formula.strip() for formula in formulas)
 
 
 def equation(name: str) -> str:
@@ -117,8 +117,8 @@ SAMPLED = dict.fromkeys(("dppo_tv", "dppo_kl", "ipo", "flash_reinforce"), 0.3)
 
 def path(method: Algorithm, sign: float) -> str:
     """Draw a gate as an SVG path: corners, and every eighth point within the frame."""
-    made = curve(method, sign, old=SAMPLED.get(method.name, 1.0))
-    x, y = made.ratio * 200 / 3, 64 * (1 - made.gate / 1.5)  # of 200 by 64
+    gate = curve(method, sign, old=SAMPLED.get(method.name, 1.0))
+    x, y = gate.ratio * 200 / 3, 64 * (1 - gate.gate / 1.5)  # of 200 by 64
     corner = torch.zeros_like(y, dtype=torch.bool)
     corner[1:-1] = (y[2:] - 2 * y[1:-1] + y[:-2]).abs() > 0.5
     keep = corner | (torch.arange(len(y)) % 8 == 0)

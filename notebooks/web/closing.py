@@ -31,7 +31,7 @@ def run(group: str) -> Page:
 
 def after(group: str, chapters: Sequence[Page]) -> Page:
     """Make the page after the last chapter: what a reader can do now, and next."""
-    body = "".join(one.body for one in chapters if one.file.startswith("11_"))
+    body = "".join(c.body for c in chapters if c.file.startswith("11_"))
     picture = re.search(TABLE, body, re.S)
     written = made(
         "after",

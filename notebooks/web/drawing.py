@@ -28,9 +28,9 @@ SHORTER: dict[str, str | Callable] = {
     r"'DejaVu Sans'(, '[^']+')*, sans-serif": "'DejaVu Sans', Verdana, sans-serif",
     r"'DejaVu Sans Mono'(, '[^']+')*, monospace": "'DejaVu Sans Mono', monospace",
     r' id="[\w.]+_\d+"| transform="rotate\(-?0 [^"]*\)"': "",
-    r' d="[^"]*"': lambda found: re.sub(r"(\.\d)\d+", r"\1", found[0]),
-    r' (?!data-said)[\w-]+="[^"]*"': lambda found: re.sub(  # words keep their digits
-        r"(\.\d\d)\d+", r"\1", found[0]
+    r' d="[^"]*"': lambda match: re.sub(r"(\.\d)\d+", r"\1", match[0]),
+    r' (?!data-said)[\w-]+="[^"]*"': lambda match: re.sub(  # words keep their digits
+        r"(\.\d\d)\d+", r"\1", match[0]
     ),
     r"\s*\n\s*": " ",
     r"(?<=>) (?=<)|(?<=\") (?=/>)": "",
@@ -48,8 +48,8 @@ class Renderer(RendererSVG):
 
     def draw_text(self, gc, x, y, s, prop, angle, ismath=False, mtext=None):
         width, _, _ = self.get_text_width_height_descent(s, prop, ismath)
-        said = plain(s) if ismath else s
-        self.writer.start("g", said=said, wide=f"{width:.0f}")
+        words = plain(s) if ismath else s
+        self.writer.start("g", said=words, wide=f"{width:.0f}")
         super().draw_text(gc, x, y, s, prop, angle, ismath, mtext)
         self.writer.end("g")
 
@@ -77,10 +77,10 @@ def drawn(artist: Artist, figure: Figure) -> str:
     renderer = Renderer(*figure.bbox.size, text)
     moves_in(artist).draw(renderer)
     renderer.finalize()
-    found = text.getvalue()
+    svg = text.getvalue()
     for pattern, short in SHORTER.items():
-        found = re.sub(pattern, short, found, flags=re.DOTALL)
-    return found.strip()
+        svg = re.sub(pattern, short, svg, flags=re.DOTALL)
+    return svg.strip()
 
 
 def background(figure: Figure, moving: Iterable[Artist]) -> str:
@@ -88,13 +88,13 @@ def background(figure: Figure, moving: Iterable[Artist]) -> str:
 
     This also puts the title of a legend in its place, where `drawn` finds it.
     """
-    legends = [one for one in moving if isinstance(one, Legend)]
+    legends = [artist for artist in moving if isinstance(artist, Legend)]
     try:
-        for one in legends:
-            one.set_animated(False)
-            one.get_title().set_visible(False)
+        for legend in legends:
+            legend.set_animated(False)
+            legend.get_title().set_visible(False)
         return drawn(figure, figure)
     finally:
-        for one in legends:
-            one.set_animated(True)
-            one.get_title().set_visible(True)
+        for legend in legends:
+            legend.set_animated(True)
+            legend.get_title().set_visible(True)

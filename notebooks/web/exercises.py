@@ -48,30 +48,30 @@ def gathered(parts: Sequence[Part], notebook: str) -> Iterator[str]:
     Raises `SiteError` for an exercise that nothing checks.
     """
     owners = _owners(parts)
-    for key, own in itertools.groupby(zip(owners, parts), lambda one: one[0]):
-        some = [part for _, part in own]
+    for key, members in itertools.groupby(zip(owners, parts), lambda pair: pair[0]):
+        some = [part for _, part in members]
         shown = (part.shown for part in some)
         yield _exercise(key, some, notebook) if key else "\n".join(shown)
 
 
 def _owners(parts: Sequence[Part]) -> list[str]:
     """Return the exercise that each part belongs to, or an empty text."""
-    key, asked, owners = "", False, []
+    key, checked, owners = "", False, []
     for cell, _ in parts:
         if cell.cell_type == "markdown":
             head = HEAD.match(cell.source)
             # The prose after the checker's cell belongs to the chapter again.
-            if head or asked or re.search("^## ", cell.source, re.M):
-                key, asked = head["key"] if head else "", False
+            if head or checked or re.search("^###? ", cell.source, re.M):
+                key, checked = head["key"] if head else "", False
         elif key and f'check("{key}"' in cell.source:
-            asked = True
+            checked = True
         owners.append(key)
     return owners
 
 
 def _exercise(key: str, parts: list[Part], notebook: str) -> str:
     exercise = exercises().get(key)  # None: an open experiment
-    checks = [i for i, one in enumerate(parts) if f'check("{key}"' in one.cell.source]
+    checks = [i for i, part in enumerate(parts) if f'check("{key}"' in part.cell.source]
     if exercise and not checks:
         raise SiteError(f"{notebook}: no cell checks exercise {key}")
     at = checks[0] if exercise else len(parts)

@@ -26,7 +26,7 @@ class Cell(NamedTuple):
     source: str
 
 
-ENGINES = {name: engine.read for name, engine in methods.KNOWN.engines.items()}
+ENGINES = methods.KNOWN.engines
 NOT_READ = Cell(
     "not read",
     "not read",
@@ -91,9 +91,9 @@ def completed(text: str, method: Algorithm) -> str:
     """Add the advantages and the average that verl's bridge names to its settings."""
     yours = method.advantages.__name__
     first, *beside = configs.ESTIMATORS.get(method.advantages, yours).splitlines()
-    given = [f"adv_estimator: {first}", *beside]
-    given = [line.partition("#")[0].strip().split(": ", 1) for line in given]
-    for flag, value in (*given, ("loss_agg_mode", method.normaliser.verl)):
+    settings = [f"adv_estimator: {first}", *beside]
+    settings = [line.partition("#")[0].strip().split(": ", 1) for line in settings]
+    for flag, value in (*settings, ("loss_agg_mode", method.normaliser.verl)):
         text += "" if f"{flag}=" in text else f", {flag}={value}"
     return text
 
@@ -118,16 +118,16 @@ _LINKS = re.compile(
 )
 
 
-def _link(found: re.Match) -> str:
+def _link(match: re.Match) -> str:
     """Link to a file at a commit, an issue or a page, in text that is escaped already.
 
     The link shows the last part of the address; its title is the whole one.
     """
-    whole, shown = found[0], found[0].rsplit("/", 1)[-1]
-    to = f"https://github.com/{found['repo']}/issues/{found['number']}"
-    if found["file"]:
-        to = f"https://github.com/{found['file']}/blob/{found['at']}/{found['path']}"
-    return f'<a href="{found["url"] or to}" title="{whole}">{shown}</a>'
+    whole, shown = match[0], match[0].rsplit("/", 1)[-1]
+    to = f"https://github.com/{match['repo']}/issues/{match['number']}"
+    if match["file"]:
+        to = f"https://github.com/{match['file']}/blob/{match['at']}/{match['path']}"
+    return f'<a href="{match["url"] or to}" title="{whole}">{shown}</a>'
 
 
 def marked(text: str) -> Markup:

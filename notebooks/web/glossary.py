@@ -58,8 +58,8 @@ def linked(body: str, before: str, term: str, after: str, address: str) -> str:
 
     def first(text: str) -> str:
         nonlocal left
-        text, found = pattern.subn(link, text, left) if left else (text, 0)
-        left -= found
+        text, count = pattern.subn(link, text, left) if left else (text, 0)
+        left -= count
         return text
 
     return in_prose(body, first)
@@ -77,9 +77,9 @@ def script(page: Page) -> bytes:
         anchor: [term, meaning] for anchor, term, meaning in TERMS.findall(page.body)
     }
     table = page.body.partition('<h2 id="glossary">')[0]
-    symbols = {letters(cell): [cell, said] for cell, said in SYMBOLS.findall(table)}
-    told = json.dumps({"terms": terms, "symbols": symbols}, ensure_ascii=False)
-    return f"courseGlossary({told});".encode()
+    symbols = {letters(s): [s, meaning] for s, meaning in SYMBOLS.findall(table)}
+    data = json.dumps({"terms": terms, "symbols": symbols}, ensure_ascii=False)
+    return f"courseGlossary({data});".encode()
 
 
 def letters(cell: str) -> str:

@@ -56,20 +56,20 @@ class Told(NamedTuple):
 def told(chapter: Page) -> Told:
     """Read a chapter's exercises from their headings, and count its minutes."""
     text = prose(chapter.file.removesuffix(".html"))
-    asked = [
+    listed = [
         Asked(key, title, kind, int(difficulty), int(minutes))
         for key, title, kind, difficulty, minutes in HEAD.findall(text)
     ]
     reading = 5 * round(len(re.findall(r"\w+", text)) / PACE / 5)
-    long = sum(one.minutes for one in asked if one.kind == OPEN)
-    short = sum(one.minutes for one in asked) - long
+    long = sum(exercise.minutes for exercise in listed if exercise.kind == OPEN)
+    short = sum(exercise.minutes for exercise in listed) - long
     if chapter.file == "tour.html":
         short = TOUR - reading
-    return Told(chapter.file, chapter.title, asked, reading, short, long)
+    return Told(chapter.file, chapter.title, listed, reading, short, long)
 
 
 def pages(group: str, chapters: list[Page]) -> list[Page]:
-    every, known = [told(one) for one in chapters], exercises()
+    every, known = [told(chapter) for chapter in chapters], exercises()
     return [
         made(
             "instructor",
@@ -80,9 +80,9 @@ def pages(group: str, chapters: list[Page]) -> list[Page]:
             pace=PACE,
             kinds=KINDS,
             chapters=every,
-            every=[one for chapter in every for one in chapter.asked],
+            every=[exercise for chapter in every for exercise in chapter.asked],
             known=[*known.values()],
-            mistakes=sum(len(one.mistakes) for one in known.values()),
+            mistakes=sum(len(exercise.mistakes) for exercise in known.values()),
         ),
         made("solutions", "Solutions", chapters=every, known=known, solution=solution),
     ]

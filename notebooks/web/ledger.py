@@ -26,8 +26,8 @@ def page(group: str) -> Page:
         "Seventeen claims with verdict, effect and interval, and the reward of every "
         "stored run.",
         claims=shown,
-        verdicts=sorted({one["verdict"] for one in shown}),
-        named=sorted({name for one in shown for name in one["methods"]}),
+        verdicts=sorted({row["verdict"] for row in shown}),
+        named=sorted({name for row in shown for name in row["methods"]}),
         count=len(claims.everything()),
         titles={n: f"{n} · {claim.title}" for n, claim in EVERY.items()},
         arms=[*ARMS],
@@ -48,8 +48,8 @@ def judged() -> Iterator[dict]:
             "unit": unit,
             "matters": matters,
             "methods": methods(claim),
-            "used": sum(len(cells()[one]) for one in of(claim)),
-            "home": next(k for k, own in claims.CHAPTERS.items() if number in own),
+            "used": sum(len(cells()[cell]) for cell in of(claim)),
+            "home": next(k for k, its in claims.CHAPTERS.items() if number in its),
         }
 
 
@@ -80,11 +80,11 @@ def cells() -> dict[tuple, list]:
 
 def data() -> str:
     """Write each cell's runs: start, seed, reward, accuracy (in thousandths), curve."""
-    runs, found = claims.everything(), []
+    runs, rows = claims.everything(), []
     for name, members in cells().items():
         arm, world, updates, rate, changed, *_ = name
         chosen = zip(members, runs.loc[members].itertuples())
-        found.append(
+        rows.append(
             {
                 "arm": arm,
                 "world": world,
@@ -98,7 +98,7 @@ def data() -> str:
                 ],
             }
         )
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
 
 
 def thousandths(*values: float) -> list[int]:

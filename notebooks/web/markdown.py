@@ -41,13 +41,11 @@ def in_colour(code: str, lexer: Lexer | None = None) -> str:
 
 def markdown(text: str) -> str:
     """Convert a cell or file to HTML. Raises `ValueError` for an invalid formula."""
-    found = MarkdownWithMath(renderer=Renderer(escape=False)).render(text)
-    found = re.sub(r"(<table>.*?</table>)", scrolling, found, flags=re.S)
-    found = found.replace(
-        'type="checkbox" disabled', 'type="checkbox" aria-label="done"'
-    )
+    html = MarkdownWithMath(renderer=Renderer(escape=False)).render(text)
+    html = re.sub(r"(<table>.*?</table>)", scrolling, html, flags=re.S)
+    html = html.replace('type="checkbox" disabled', 'type="checkbox" aria-label="done"')
     # Keep the comma after a formula from beginning a line.
-    return re.sub(f"({MATH})([.,:;!?)’]+)", r'<span class="whole">\1\2</span>', found)
+    return re.sub(f"({MATH})([.,:;!?)’]+)", r'<span class="whole">\1\2</span>', html)
 
 
 MATH = r"<math(?:(?!<math).)*?</math>"
@@ -60,7 +58,7 @@ MESSAGES = ("verdict", "exact pays")
 def scrolling(match: re.Match) -> str:
     names = [text_of(name) for name in re.findall(r"<th\b.*?</th>", match[1], re.S)]
     rows = re.split(r"(?=<tr>)", match[1])
-    for place in (names.index(one) for one in MESSAGES if one in names[2:]):
+    for place in (names.index(name) for name in MESSAGES if name in names[2:]):
         rows[1:] = [in_sight(row, place) for row in rows[1:]]
     return f'<div class="table" tabindex="0">{"".join(rows)}</div>'
 

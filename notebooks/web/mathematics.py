@@ -44,14 +44,14 @@ def mathml(formula: str, display: str = "inline") -> str:
         read = re.sub(r"\\\\\[[\d.]+\w+\]", r"\\\\", formula)  # a space below a row
         read = re.sub(r"(\\math[a-z]+) (\w)", r"\1{\2}", read)  # \mathbb E is a plain E
         read = read.replace("{aligned}", "{align*}")  # the name that latex2mathml knows
-        found = convert(read, display=display)
+        markup = convert(read, display=display)
     except Exception as error:  # latex2mathml raises many kinds
         raise ValueError(f"invalid formula: ${formula}$ ({error!r})") from error
     for pattern, mended in MENDED.items():
-        found = re.sub(pattern, mended, found)
-    if unknown := re.search(r">(\\[A-Za-z]+)<", found):
+        markup = re.sub(pattern, mended, markup)
+    if unknown := re.search(r">(\\[A-Za-z]+)<", markup):
         raise ValueError(f"invalid formula: ${formula}$ (what is {unknown[1]}?)")
-    return in_parts(found.replace(' xmlns="http://www.w3.org/1998/Math/MathML"', ""))
+    return in_parts(markup.replace(' xmlns="http://www.w3.org/1998/Math/MathML"', ""))
 
 
 ON_A_LINE = {
@@ -65,11 +65,11 @@ BRACKETS = {"mfrac": 0, "msqrt": 0, "msup": 1, "msubsup": 2}
 """The first of an element's parts that needs brackets on a line."""
 
 
-def on_a_line(found: str) -> str:
+def on_a_line(markup: str) -> str:
     """Write a formula as plain text: o_i, p^G, (G−1)/G."""
 
-    def said(node: Element) -> str:
-        inner = [said(one) for one in node]
+    def words(node: Element) -> str:
+        inner = [words(child) for child in node]
         if node.tag == "mover" and inner[1] in "^ˆ":
             return unicodedata.normalize("NFC", f"{inner[0]}\u0302")
         for i in range(BRACKETS.get(node.tag, len(inner)), len(inner)):
@@ -78,7 +78,7 @@ def on_a_line(found: str) -> str:
         whole = ON_A_LINE.get(node.tag, "{}" * len(inner)).format(*inner)
         return (node.text or "").strip() + whole
 
-    return html.escape(said(ElementTree.fromstring(found)))
+    return html.escape(words(ElementTree.fromstring(markup)))
 
 
 COMPARES = re.compile("[=≈∝≤≥<>→⟺⇒⇔∈]")
@@ -87,16 +87,16 @@ LONG = 24
 """A line of prose may break a formula with more letters, as TeX does."""
 
 
-def in_parts(found: str) -> str:
+def in_parts(markup: str) -> str:
     """Split a displayed or long formula into parts that begin with a relation.
 
     If there is room they form one row, as if unbroken; on a phone they continue on the
     next. No part ends inside brackets.
     """
-    whole = ElementTree.fromstring(found)
+    whole = ElementTree.fromstring(markup)
     (row,), displayed = whole, whole.get("display") == "block"
     if not displayed and len("".join(whole.itertext())) <= LONG:
-        return found
+        return markup
     parts, brackets = [""], 0
     for child in row:
         operator = child[0] if re.match("msu[bp]", child.tag) else child
@@ -108,7 +108,7 @@ def in_parts(found: str) -> str:
             if not wide:  # at the beginning of a row it would get a unary sign's space
                 operator.set("form", "infix")
         parts[-1] += ElementTree.tostring(child, "unicode")
-    opening = found.partition(">")[0]
+    opening = markup.partition(">")[0]
     return "<wbr>".join(f"{opening}><mrow>{part}</mrow></math>" for part in parts)
 
 

@@ -45,12 +45,12 @@ def numbers() -> dict[str, Any]:
     pace was kept, and the cost of the runs."""
     table, runs, every = claims.everything(), ran(STAGES), ran(STAGES | LATER)
     declared = (*FINDING, *AFTERWARDS)
-    asked = [c for c in declared if len(c.effect.pairs(c.own(table))) > 1]
-    made = {str(claim.number): claim.judge(table) for claim in asked}
+    judged = [c for c in declared if len(c.effect.pairs(c.own(table))) > 1]
+    answers = {str(claim.number): claim.judge(table) for claim in judged}
     return {
-        "effect": {name: claims.shown(one.estimate) for name, one in made.items()},
-        "verdict": {name: one.verdict for name, one in made.items()},
-        "starts": {name: one.estimate.starts for name, one in made.items()},
+        "effect": {name: claims.shown(a.estimate) for name, a in answers.items()},
+        "verdict": {name: a.verdict for name, a in answers.items()},
+        "starts": {name: a.estimate.starts for name, a in answers.items()},
         "breaks": {arm: breaks(table, arm) for pair in PAIRS.values() for arm in pair},
         "pace": off_pace(runs),
         "between": list(BETWEEN),
@@ -73,8 +73,8 @@ def ran(stages: Mapping) -> pd.DataFrame:
 def breaks(table: pd.DataFrame, arm: str) -> str:
     """Format the rate at which an arm breaks, as geometric mean over starts, or ""."""
     new = table[table["start"].isin(TEN)]
-    found = breaking_rates(new, arm, 16, rates=HALF_OCTAVES)
-    return f"{statistics.geometric_mean(found.values()) * 1e4:.1f}e-4" if found else ""
+    rates = breaking_rates(new, arm, 16, rates=HALF_OCTAVES)
+    return f"{statistics.geometric_mean(rates.values()) * 1e4:.1f}e-4" if rates else ""
 
 
 def off_pace(runs: pd.DataFrame) -> str:
@@ -87,7 +87,7 @@ def off_pace(runs: pd.DataFrame) -> str:
         for (arm, start, rate), run in named.items()
         if (leader := ARMS[arm].pace)
     ]
-    shares = [(own["drift/step"] / led)[own["reward"] >= ALIVE] for own, led in every]
+    shares = [(run["drift/step"] / led)[run["reward"] >= ALIVE] for run, led in every]
     low, middle, high = np.quantile(np.concatenate(shares), (0.1, 0.5, 0.9))
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 

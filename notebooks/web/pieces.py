@@ -24,18 +24,19 @@ def pieces(explorer: Explorer) -> dict:
     if it has one.
     """
     figure = explorer.figure
-    panels = [one for one in figure.axes if one.get_visible()]
-    panels.sort(key=lambda one: (round(one.get_position().x0, 2), one.bbox.y0 * -1))
-    found = [figure._suptitle, *(one.get_title() for one in figure.legends)]
-    titles = [one for one in found if one and one.get_text().strip()]
-    footers = [one for one in figure.texts if one not in titles]
-    boxes = [Bbox.union(one) for one in zip(*extents(explorer, [*panels, *footers]))]
-    entries = [cut(explorer, b) for one in figure.legends for b in columns(one)]
-    strips = [strip(one, panels, boxes) for one in panels] + [[] for _ in footers]
+    panels = [panel for panel in figure.axes if panel.get_visible()]
+    panels.sort(key=lambda p: (round(p.get_position().x0, 2), -p.bbox.y0))
+    texts = [figure._suptitle, *(legend.get_title() for legend in figure.legends)]
+    titles = [text for text in texts if text and text.get_text().strip()]
+    footers = [text for text in figure.texts if text not in titles]
+    reached = zip(*extents(explorer, [*panels, *footers]))
+    boxes = [Bbox.union(extent) for extent in reached]
+    entries = [cut(explorer, b) for legend in figure.legends for b in columns(legend)]
+    strips = [strip(panel, panels, boxes) for panel in panels] + [[] for _ in footers]
     air = [0] * len(panels) + [2 * AIR] * len(footers)  # words are drawn twice as fine
     every = zip(boxes, air, strips)
     parts = [cut(explorer, box.padded(more, 0)) + strip for box, more, strip in every]
-    ends = [cut(explorer, one.get_window_extent())[3] for one in titles]
+    ends = [cut(explorer, title.get_window_extent())[3] for title in titles]
     whole = [0, top := max(ends, default=0), *map(round, figure.bbox.size)]
     return {
         "top": top,
@@ -51,28 +52,28 @@ def extents(explorer: Explorer, whole: Sequence[Artist]) -> Iterator[list[Bbox]]
     for other in [*explorer.presets.values(), *itertools.chain(*ends), {}]:
         for move in explorer.moves:
             call(move, usual | other)
-        yield [one.get_tightbbox(explorer.canvas.get_renderer()) for one in whole]
+        yield [artist.get_tightbbox(explorer.canvas.get_renderer()) for artist in whole]
 
 
 def columns(legend) -> list[Bbox]:
     """Return the boxes of a legend's entries, one box per column."""
-    found: list[Bbox] = []
+    boxes: list[Bbox] = []
     for handle, text in zip(legend.legend_handles, legend.get_texts()):
-        own = Bbox.union([handle.get_window_extent(), text.get_window_extent()])
-        if found and own.x0 < found[-1].x1:
-            own = Bbox.union([own, found.pop()])
-        found.append(own)
-    return [one.padded(AIR, 0) for one in found]  # letters are drawn twice as fine
+        box = Bbox.union([handle.get_window_extent(), text.get_window_extent()])
+        if boxes and box.x0 < boxes[-1].x1:
+            box = Bbox.union([box, boxes.pop()])
+        boxes.append(box)
+    return [box.padded(AIR, 0) for box in boxes]  # letters are drawn twice as fine
 
 
 def strip(panel, panels: Sequence, boxes: Sequence[Bbox]) -> list[int]:
     """Return where the y-axis has its numbers, if the panel has none of its own."""
-    for one, box in zip(panels, boxes):
-        joined = panel.get_shared_y_axes().joined(panel, one)
-        own = panel.yaxis.get_tick_params().get("labelleft", True)
-        if joined and not own and one.bbox.y0 == panel.bbox.y0:
-            under = panel.figure.bbox.height - one.bbox.y0 + 3 * AIR  # half a number
-            return [round(box.x0) - AIR, round(one.bbox.x0), round(under)]
+    for other, box in zip(panels, boxes):
+        joined = panel.get_shared_y_axes().joined(panel, other)
+        numbered = panel.yaxis.get_tick_params().get("labelleft", True)
+        if joined and not numbered and other.bbox.y0 == panel.bbox.y0:
+            under = panel.figure.bbox.height - other.bbox.y0 + 3 * AIR  # half a number
+            return [round(box.x0) - AIR, round(other.bbox.x0), round(under)]
     return []
 
 
@@ -81,4 +82,4 @@ def cut(explorer: Explorer, box: Bbox) -> list[int]:
     width, height = explorer.figure.bbox.size
     left, right = max(box.x0 - AIR, 0), min(box.x1 + AIR, width)
     top, bottom = max(height - box.y1 - AIR, 0), min(height - box.y0 + AIR, height)
-    return [round(one) for one in (left, top, right, bottom)]
+    return [round(edge) for edge in (left, top, right, bottom)]

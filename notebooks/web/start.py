@@ -10,11 +10,11 @@ from web.markdown import markdown
 from web.page import ROOT, Page, made
 
 FIRST = ROOT / "README.md"
-CORE = "00 01 02 03 05 06 10 11 13".split()
+CORE = "00 01 01b 02 03 05 06 10 11 13".split()
 """The chapters that lead from the first idea to a real model."""
 NEEDS = {
     "My run is unstable": "02b 04 07 08 16",
-    "My system is large": "09 14 15",
+    "My system is large": "09 13b 14 15",
     "Agents and teachers": "17 18 19",
     "I read papers": "10b 12",
 }
@@ -24,13 +24,13 @@ BEFORE = {"09": "after 08", "19": "after 16 and 18"}
 
 
 def page(pages: Sequence[Page]) -> Page:
-    every = [one for one in pages if one.source and one.source.suffix == ".ipynb"]
+    every = [page for page in pages if page.source and page.source.suffix == ".ipynb"]
     listed = {
-        told.number: (one, told, can(one), image(one))
-        for one in every
-        for told in [instructor.told(one)]
+        chapter.number: (page, chapter, can(page), image(page))
+        for page in every
+        for chapter in [instructor.told(page)]
     }
-    lead, for_whom = said("Reasoning models"), said(r"\*\*For you if")
+    lead, for_whom = paragraph("Reasoning models"), paragraph(r"\*\*For you if")
     # The question that the picture answers comes above it, the rest below.
     hook, this_is, rest = lead.partition(" **This is")
     written = made(
@@ -49,28 +49,28 @@ def page(pages: Sequence[Page]) -> Page:
             for need, numbers in NEEDS.items()
         },
         before=BEFORE,
-        found=markdown(said(r"\*\*What we found")),
+        found=markdown(paragraph(r"\*\*What we found")),
     )
     return replace(written, source=FIRST)
 
 
-def said(begins: str) -> str:
+def paragraph(begins: str) -> str:
     """Return the README's paragraph that begins like this, line by line."""
     text = FIRST.read_text(encoding="utf-8")
-    found = re.search(rf"^{begins}.*?(?=\n\n|\n\*\*)", text, re.M | re.S)
-    return found[0].replace("\n", "\n\n")
+    match = re.search(rf"^{begins}.*?(?=\n\n|\n\*\*)", text, re.M | re.S)
+    return match[0].replace("\n", "\n\n")
 
 
 def can(chapter: Page) -> str:
     """Return what a reader can do after the chapter, from the README's table."""
     text = FIRST.read_text(encoding="utf-8")
     row = rf"\(notebooks/{chapter.source.stem}\.ipynb\) \| (.*) \| \d+ \|$"
-    found = re.search(row, text, re.M)
-    html = markdown(found[1].replace(r"\|", "|")) if found else ""
+    match = re.search(row, text, re.M)
+    html = markdown(match[1].replace(r"\|", "|")) if match else ""
     return html.strip().removeprefix("<p>").removesuffix("</p>")
 
 
 def image(chapter: Page) -> str:
     """Return a chapter's first figure, without an alt text: the link has words."""
-    found = re.search(r'<img src="img/[^>]*>', chapter.body)
-    return re.sub('alt="[^"]*"', 'alt=""', found[0]) if found else ""
+    match = re.search(r'<img src="img/[^>]*>', chapter.body)
+    return re.sub('alt="[^"]*"', 'alt=""', match[0]) if match else ""

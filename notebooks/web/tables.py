@@ -39,10 +39,10 @@ def keep(folder: str) -> None:
 def write(explorer: Explorer, folder: Path) -> None:
     if not explorer.name:
         return
-    made, path = tables(explorer), folder / f"{explorer.name}.json"
+    bundle, path = tables(explorer), folder / f"{explorer.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     look = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
-    path.write_text(json.dumps(made, **look) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(bundle, **look) + "\n", encoding="utf-8")
 
 
 def tables(explorer: Explorer) -> dict:
@@ -56,7 +56,7 @@ def tables(explorer: Explorer) -> dict:
     try:
         with in_points(explorer.figure):
             explorer.canvas.draw()
-            made = Tables(explorer).bundle()
+            moving = Tables(explorer).bundle()
     finally:  # leave the explorer as it was
         explorer.redraw()
         explorer.draw_background()
@@ -70,7 +70,7 @@ def tables(explorer: Explorer) -> dict:
         "alt": shown["alt"],
         "prediction": asked(explorer.prediction),
         "phone": phone,
-        **made,
+        **moving,
     }
 
 
@@ -135,36 +135,36 @@ class Part:
         self.made: dict[Position, list[str]] = {}
 
     def size(self) -> int:
-        return math.prod(len(one.stops) for one in self.controls)
+        return math.prod(len(control.stops) for control in self.controls)
 
     def at(self, position: Position) -> list[str]:
         if position not in self.made:
             chosen = zip(self.controls, position)
-            values = {one.name: one.values[i] for one, i in chosen}
+            values = {control.name: control.values[i] for control, i in chosen}
             self.made[position] = self.function(**values)
         return self.made[position]
 
     def weight(self) -> int:
         """Return minus the packed size of the drawings, for an order by size."""
-        places = itertools.product(*(one.stops for one in self.controls))
-        every = dict.fromkeys(one for place in places for one in self.at(place))
+        places = itertools.product(*(control.stops for control in self.controls))
+        every = dict.fromkeys(drawing for place in places for drawing in self.at(place))
         return -len(zlib.compress("".join(every).encode()))
 
     def table(self, order: Sequence[str]) -> list[dict]:
         """Return for each artist its drawings, and which one belongs to which stops."""
-        places = itertools.product(*(one.stops for one in self.controls))
-        found = []
+        places = itertools.product(*(control.stops for control in self.controls))
+        tabled = []
         for column in zip(*map(self.at, places)):
-            states = {one: i for i, one in enumerate(dict.fromkeys(column))}
-            over = [order.index(one.name) for one in self.controls]
-            at = [states[one] for one in column] if len(states) > 1 else []
-            found.append({"over": over, "at": at, "states": [*states]})
-        return found
+            states = {drawing: i for i, drawing in enumerate(dict.fromkeys(column))}
+            over = [order.index(control.name) for control in self.controls]
+            at = [states[drawing] for drawing in column] if len(states) > 1 else []
+            tabled.append({"over": over, "at": at, "states": [*states]})
+        return tabled
 
     def thin(self) -> bool:
         """Drop stops from the slider that has the most."""
-        longest = sorted(self.controls, key=lambda one: -len(one.stops))
-        return any(one.thin() for one in longest)
+        longest = sorted(self.controls, key=lambda control: -len(control.stops))
+        return any(control.thin() for control in longest)
 
 
 class Tables:
@@ -191,13 +191,13 @@ class Tables:
                 raise ValueError(f"a move returns other artists at {values}")
             if self.figure.stale:
                 raise ValueError("a move changes what it does not return")
-            return [drawn(one, self.figure) for one in artists]
+            return [drawn(artist, self.figure) for artist in artists]
 
         return Part(self.signed(draw, move), self.controls)
 
     def titles(self, artists: Iterable[Artist]) -> bool:
-        found = (self.figure._suptitle, *self.figure.legends)
-        return any(one is artist for artist in artists for one in found)
+        heads = (self.figure._suptitle, *self.figure.legends)
+        return any(head is artist for artist in artists for head in heads)
 
     def heading(self, move: Callable) -> Callable:
         def say(**values) -> str:
@@ -223,7 +223,7 @@ class Tables:
             if not any(part.thin() for part in sorted(self.moving, key=Part.weight)):
                 break
         return {
-            "controls": [one.described() for one in self.controls.values()],
+            "controls": [control.described() for control in self.controls.values()],
             "presets": [
                 {"label": label, "set": self.preset(values)}
                 for label, values in self.explorer.presets.items()
@@ -235,14 +235,14 @@ class Tables:
         order = [*self.controls]
         tabled = [*itertools.chain(*(part.table(order) for part in self.moving))]
         drawings = sorted(
-            zip(self.artists, tabled), key=lambda one: one[0].get_zorder()
+            zip(self.artists, tabled), key=lambda pair: pair[0].get_zorder()
         )
-        said = {"over": [], "at": [], "states": [self.explorer.stakes]}
+        still = {"over": [], "at": [], "states": [self.explorer.stakes]}
         fixed = {"over": [], "at": [], "states": [plain(title(self.figure))]}
         held = {
             "background": self.background,
-            "artists": [one for _, one in drawings],
-            "strip": self.strip.table(order)[0] if self.strip else said,
+            "artists": [table for _, table in drawings],
+            "strip": self.strip.table(order)[0] if self.strip else still,
             "title": self.title.table(order)[0] if self.title else fixed,
         }
         text = json.dumps(held, ensure_ascii=False, separators=(",", ":"))
@@ -250,15 +250,15 @@ class Tables:
 
     def preset(self, values: Mapping) -> dict[str, int]:
         chosen = ((self.controls[name], value) for name, value in values.items())
-        return {one.name: one.stops.index(one.at(value)) for one, value in chosen}
+        return {c.name: c.stops.index(c.at(value)) for c, value in chosen}
 
 
 def asked(prediction: Prediction | None) -> dict | None:
     """Return the question, and what each of its options is told after the drag."""
     if prediction is None:
         return None
-    said = {option: prediction.verdict(option) for option in prediction.options}
-    return {"question": prediction.question, "now": NOW_DRAG, "said": said}
+    verdicts = {option: prediction.verdict(option) for option in prediction.options}
+    return {"question": prediction.question, "now": NOW_DRAG, "said": verdicts}
 
 
 def unpacked(bundle: Mapping) -> dict:

@@ -118,23 +118,6 @@ class Algorithm:
     # Settings of `TrainConfig` that the paper makes part of the method
     training: Mapping = field(default_factory=dict)
 
-    def __post_init__(self):
-        for part, argument in (("objective", "tokens"), ("advantages", "scored")):
-            try:
-                takes = signature(getattr(self, part))
-            except ValueError:  # a builtin has no signature
-                continue
-            own = [
-                p.name for p in takes.parameters.values() if p.kind is p.KEYWORD_ONLY
-            ]
-            try:
-                takes.bind(argument, **dict.fromkeys(own))
-            except TypeError as error:
-                raise UserError(
-                    f"{part} must be a function f({argument}) of one argument, which "
-                    f"holds all the others: {error}"
-                ) from None
-
     def child(self, *, name: str, title: str, changed: str, **replaced) -> "Algorithm":
         """Return this method with some fields replaced, under a new name."""
         own = {"name": name, "title": title, "changed": changed, **replaced}

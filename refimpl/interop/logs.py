@@ -33,8 +33,8 @@ SIGNALS = READ_BY_RULES - {"loss", "grad_norm", "entropy"}
 FEWEST = 4
 """The fewest rows in which the beginning of a run can be told from its end."""
 EXPECTED = (
-    "expected: TRL's trainer_state.json, what TRL or verl prints, verl's metrics as "
-    "JSON lines, or a CSV with a line of names, among them reward or critic/score/mean"
+    "expected: TRL's trainer_state.json, what TRL or verl prints, JSON lines, or a CSV "
+    "with a line of names, such as reward, and numbers such as 0.5 (a point, not 0,5)"
 )
 FLAT = re.compile(r"(?:\b(\w+) (\d+): *)?(\{[^{}]*\})")
 """A dictionary, and what may number it: "rollout 7: {…}", "Global step 7: {…}"."""
@@ -42,6 +42,7 @@ BARE = re.compile(r":\s*([\w.]+\([^()]*\)|-?(?:nan|inf)\b)")
 """A value that Python prints and does not read: np.float64(0.5), nan."""
 CONSOLE = re.compile(r"\bstep:(\d+) - (.+)")
 MEAN = re.compile(r"^(mean|avg|average)_|[/_](mean|avg)$")
+THOUSANDS = re.compile(r'"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?"')
 CALL = re.compile(r"[\w.]+\(([^(),]+)[^()]*\)")
 
 
@@ -90,7 +91,7 @@ def read(path: str | Path) -> Log:
     called = named(dict.fromkeys(name for row in logged for name in row))
     known = [name for ours, name in called.items() if is_known(ours)]
     rows = [row for row in logged if any(number(row.get(n)) is not None for n in known)]
-    rows = merged(rows)
+    rows, more = merged(rows)
     cells = {o: [number(row.get(name)) for row in rows] for o, name in called.items()}
     columns = {
         o: x
@@ -107,7 +108,7 @@ def read(path: str | Path) -> Log:
         )
     steps = columns.get("step", [None] * len(rows))
     numbered = [float(i) if s is None else s for i, s in enumerate(steps)]
-    return Log(str(path), numbered, columns, called, notes)
+    return Log(str(path), numbered, columns, called, notes + more)
 
 
 def rows_of(text: str, file: str) -> list[Row]:
@@ -173,6 +174,7 @@ def as_verl_prints(text: str) -> Iterator[Row]:
 def as_table(text: str) -> list[Row]:
     """Read a table. Its first line has the name of a known column, or is the text's;
     its separator is the most frequent of comma, semicolon, tab and bar in that line."""
+    text = THOUSANDS.sub(lambda found: found[0].replace(",", ""), text)
     lines = text.strip("\n").splitlines() or [""]
     signs = [max(",;\t|", key=line.count) for line in lines]
     cells = (map(str.strip, line.split(sign)) for line, sign in zip(lines, signs))
@@ -279,20 +281,31 @@ def is_known(key: str, columns: Iterable[str] = READ_BY_RULES) -> bool:
     return key.partition(": ")[0] in columns
 
 
-def merged(rows: list[Row]) -> list[Row]:
+def merged(rows: list[Row]) -> tuple[list[Row], tuple[str, ...]]:
     """Join the rows of each step, and sort them, if every row has a step.
 
     An evaluation has a row of its own. If a cell occurs twice, the last one counts,
-    because a resumed run logs some steps again.
+    because a resumed run logs some steps again; but in a row whose reward is NaN, which
+    fills gaps, NaN replaces nothing. Steps that begin again are numbered on.
     """
-    steps = [number(row.get("step")) for row in rows]
+    steps: list[Any] = [number(row.get("step")) for row in rows]
     if any(step is None or not math.isfinite(step) for step in steps):
-        return rows
+        return rows, ()
     joined: dict[Any, Row] = {}
+    last, shift, notes = -math.inf, 0.0, tuple[str, ...]()
     for step, row in zip(steps, rows):
-        given = {n: x for n, x in row.items() if x not in (None, "")}
-        joined[step] = joined.get(step, {}) | given
-    return [joined[step] for step in sorted(joined)]
+        old = joined.get(step + shift, {})
+        new = {n: x for n, x in row.items() if x not in (None, "")}
+        had = {n: x for n, x in old.items() if str(x).lower() != "nan"}
+        if any(ours(n) == "reward" and str(x).lower() == "nan" for n, x in new.items()):
+            new |= {n: x for n, x in had.items() if str(new.get(n)).lower() == "nan"}
+        again = [n for n in had if is_known(ours(n)) and new.get(n, had[n]) != had[n]]
+        if again and last > step <= steps[0]:
+            notes = (f"Steps begin again after {max(joined):g}; they are numbered on.",)
+            old, shift = {}, max(joined) + 1 - step
+        joined[step + shift] = old | new | {"step": step + shift}
+        last = step
+    return [joined[step] for step in sorted(joined)], notes
 
 
 def number(value: Any) -> float | None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from refimpl.advantages import Scored, check_estimate
-from refimpl.validation import UserError, one_line
+from refimpl.validation import UserError
 
 
 def advantages_of(
@@ -16,7 +16,7 @@ def advantages_of(
 
     Groups have `size` responses. A response whose reward is NaN has Â = 0 and does not
     change the group's mean, as in TRL. Raises `UserError` if the groups are incomplete,
-    or if `function` fails or returns another shape.
+    or if `function` returns another shape.
     """
     if len(rewards) % size:
         raise UserError(
@@ -26,19 +26,7 @@ def advantages_of(
     unscored = rewards.isnan()
     mean = rewards.view(-1, size).nanmean(1).nan_to_num()
     scored = Scored(rewards.where(~unscored, mean[group]), group, mask)
-    try:
-        advantages = function(scored)
-    except Exception as error:
-        raise UserError(
-            "advantages must be a function of one argument, a `Scored` with rewards, "
-            f"group and mask; it raised {one_line(error)}"
-        ) from error
+    advantages = function(scored)
     check_estimate(advantages, mask, "what advantages returns")
     unscored = unscored.view(-1, *(1,) * (advantages.ndim - 1))
     return advantages.to(rewards.device).where(~unscored, 0.0)
-
-
-def check(function: Callable[[Scored], Tensor], size: int, longest: int) -> None:
-    """Raise `UserError` if `function` fails on two groups of invented rewards."""
-    rewards = torch.arange(2.0 * size) % 3
-    advantages_of(function, rewards, torch.ones(2 * size, longest), size)

@@ -9,18 +9,15 @@ from typing import Any
 from refimpl.files import write
 from refimpl.interop.logs import DATA, Log
 from refimpl.interop.symptoms import Finding
-from refimpl.validation import UserError
 
 
 def draw(log: Log, found: list[Finding], path: str | Path) -> None:
     """Draw the panels; a dotted line marks where the first finding begins.
 
-    Raises `UserError` if matplotlib is missing, or if `path` cannot be written.
+    Raises `UserError` if `path` cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError:
-        raise UserError("--figure needs matplotlib: pip install matplotlib") from None
+    from matplotlib.figure import Figure  # which the package does not require
+
     figure = Figure(figsize=(11, 6), dpi=110, layout="constrained")
     for axis, panel in zip(figure.subplots(2, 3).flat, DATA["panels"]):
         axis.set_title(panel["title"], fontsize=10)

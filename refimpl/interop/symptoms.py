@@ -230,8 +230,7 @@ def judge(log: Log, check: Row, key: str) -> Fit | None:
     """Judge one column; None for too few numbers."""
     read, cells = check["read"], log.seen(key)
     if read == "broken":
-        given = enumerate(log.columns[key])
-        cells = [(i, float(not math.isfinite(v))) for i, v in given if v is not None]
+        cells = broken(log, key)
     elif read == "zeros":
         cells = [(i, float(v == 0)) for i, v in cells]
     if len(cells) < check.get("rows", 2) or ("first" in read and not log.whole):
@@ -257,6 +256,21 @@ def judge(log: Log, check: Row, key: str) -> Fit | None:
     since = (rows[place - 1] + rows[place] + 1) // 2 if place else rows[0]
     said = words.format(c=column, q=q, top=x[top], step=log.steps[rows[top]])
     return Fit(key, since, f"{log.called[key]} {said}")
+
+
+def broken(log: Log, key: str) -> list[tuple[int, float]]:
+    """Return 1 for each cell that is NaN or infinite, and 0 for the others.
+
+    NaN is a gap in the gradient's norm if the reward is NaN as well; elsewhere if a
+    number follows, or if the reward is NaN in a row with an evaluation.
+    """
+    blank = {i for i, v in enumerate(log.columns.get("reward", [])) if v != v}
+    if key != "grad_norm":
+        tests = log.keys("accuracy") + log.keys("eval_reward")
+        blank &= {i for test in tests for i, _ in log.seen(test)}
+        blank |= {*range(max((i for i, _ in log.seen(key)), default=0))}
+    cells = [(i, v) for i, v in enumerate(log.columns[key]) if v is not None]
+    return [(i, float(math.isinf(v) or (v != v and i not in blank))) for i, v in cells]
 
 
 def holds(log: Log, names: list[str]) -> bool | None:

@@ -52,8 +52,8 @@ class RefimplGRPOTrainer(GRPOTrainer):
       `normalisers.called`).
     - `advantages`: f(scored), for the responses of all processes: `scored.rewards` and
       `scored.group` are (N,), `scored.mask` is (N, max_completion_length). It returns
-      one of these shapes, and is first tested on invented rewards. None: TRL's if the
-      method compares within groups as TRL does, else the method's.
+      one of these shapes. None: TRL's if the method compares within groups as TRL does,
+      else the method's.
     - `replay`: "R2" visits the experts of π_old's pass again in the update.
     - `router_shift`, `placement`: RSPO's γ for these experts, see `TrainConfig`. Replay
       and γ need a mixture of experts, and have an effect if a generation is used for
@@ -99,9 +99,6 @@ class RefimplGRPOTrainer(GRPOTrainer):
         self._passes: list | None = None  # the routing of π_old's pass while it runs
         args = GRPOConfig("trainer_output") if args is None else args
         _check(self, args)
-        if advantages is not None:
-            longest = args.max_completion_length or 1
-            scored.check(advantages, args.num_generations, longest)
         super().__init__(model, reward_funcs, args, *positional, **rest)
         self.loss_type = self.normaliser.trl  # by which TRL averages its KL
 

@@ -104,7 +104,7 @@ class Chat:
     def prompt(self, question: str) -> Prompt:
         """Return the conversation up to where the model's answer begins."""
         text = self._rendered(question, self.system)
-        prompt = Prompt(self._without_second_start(text))
+        prompt = Prompt(text)
         prompt.messages = self._messages(question, self.system)
         return prompt
 
@@ -123,17 +123,6 @@ class Chat:
             raise UserError(
                 f"the tokenizer's chat template cannot be used: {one_line(error)}"
             ) from error
-
-    def _without_second_start(self, text: str) -> str:
-        """Remove a leading BOS token if the tokenizer adds one to every text itself.
-
-        Llama 3's template and its tokenizer both write one.
-        """
-        rest = text.removeprefix(self.tokenizer.bos_token or "")
-        if rest == text:
-            return text
-        first = list(self.tokenizer(text)["input_ids"][:2])
-        return rest if first == [self.tokenizer.bos_token_id] * 2 else text
 
     def _written(self, rows: Collection[dict]) -> list[dict]:
         return [{**row, "prompt": self.prompt(row["prompt"])} for row in rows]

@@ -13,7 +13,6 @@ import functools
 import random
 import zlib
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -51,7 +50,6 @@ CHUNK = 256
 """Problems are made in datasets of this size, each with a seed of its own."""
 
 
-@dataclass(frozen=True, init=False, repr=False)
 class ReasoningGym:
     """The dataset `name` of reasoning-gym as a task.
 
@@ -71,12 +69,6 @@ class ReasoningGym:
     its scorer accepts wrong answers or evaluates answers as code.
     """
 
-    name: str
-    difficulty: dict[str, Any]
-    extract: Extract
-    partial_credit: bool
-    scorer: Reward | None
-
     habit = staticmethod(answers.habit)
     habits = answers.HABITS
 
@@ -95,8 +87,8 @@ class ReasoningGym:
                 f"the scorer of reasoning-gym's {name} {WHY[name]}: give a scorer of "
                 "your own (scorer=…, a reward function), or use another dataset"
             )
-        vars(self).update(name=name, difficulty=difficulty, extract=extract)
-        vars(self).update(partial_credit=partial_credit, scorer=scorer)
+        self.name, self.difficulty, self.extract = name, difficulty, extract
+        self.partial_credit, self.scorer = partial_credit, scorer
         self._config(0)
 
     def __repr__(self) -> str:
@@ -107,9 +99,6 @@ class ReasoningGym:
             given["scorer"] = identity(self.scorer)
         settings = [f"{name}={x!r}" for name, x in sorted(given.items())]
         return f"ReasoningGym({', '.join([repr(self.name), *settings])})"
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
 
     @guarded
     def sample(self, n: Count, seed: Seed) -> list[dict]:

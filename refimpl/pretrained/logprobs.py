@@ -29,25 +29,14 @@ _SHARES: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 @guarded
 def log_probs(
-    model: Model,
-    rollout: Rollout,
-    temperature: float = 1.0,
-    share_prompts: bool | None = None,
+    model: Model, rollout: Rollout, temperature: float = 1.0
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
     """Like `refimpl.log_probs`, but reads each group's prompt once if that saves time.
 
-    `share_prompts`: True always, False never, None if packed rows are much shorter
-    (`sharing.pays`) and the model supports them (tested once).
+    It does if packed rows are much shorter (`sharing.pays`) and the model supports them
+    (tested once): a dense model with PyTorch's attention, full in every layer.
     """
-    if share_prompts is None:
-        share_prompts = sharing.pays(rollout) and shares(model)
-    elif share_prompts and not shares(model):
-        raise UserError(
-            f"share_prompts=True: {type(model).__name__} cannot read a prompt once for "
-            "several responses, which needs a dense model with full attention in every "
-            "layer, computed by PyTorch's attention; leave share_prompts at None"
-        )
-    if share_prompts:
+    if sharing.pays(rollout) and shares(model):
         return _by_slices(model, sharing.states(model, rollout), rollout, temperature)
     large = rollout.mask.numel() * vocabulary(model) > SLICE
     if not (large and sharing.has_plain_head(model)):

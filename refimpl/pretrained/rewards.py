@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from refimpl.checkpoint import identity
 from refimpl.rewards import scored
-from refimpl.validation import UserError, shown
+from refimpl.validation import UserError
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -25,23 +25,9 @@ class Sum:
     weights: Sequence[float] | None = None
 
     def __post_init__(self):
-        parts = self.components
-        if not (
-            isinstance(parts, dict) and parts and all(map(callable, parts.values()))
-        ):
-            raise UserError(
-                "components must be a dictionary of at least one reward function, "
-                f"name → function, got {shown(parts)}"
-            )
-        given = [1.0] * len(parts) if self.weights is None else self.weights
-        try:
-            weights = [float(w) for _, w in zip(parts, given, strict=True)]
-        except (TypeError, ValueError) as error:
-            raise UserError(
-                f"weights must be {len(parts)} numbers, one for each of "
-                f"{', '.join(parts)}; got {shown(self.weights)}"
-            ) from error
-        object.__setattr__(self, "components", dict(parts))
+        given = [1.0] * len(self.components) if self.weights is None else self.weights
+        weights = [float(w) for _, w in zip(self.components, given, strict=True)]
+        object.__setattr__(self, "components", dict(self.components))
         object.__setattr__(self, "weights", tuple(weights))
 
     def __repr__(self) -> str:

@@ -259,8 +259,7 @@ def test_advantages_are_those_that_were_asked_for(tmp_path):
         return by_length(scored)
 
     batch = generation(trainer_of(tmp_path, advantages=watched))
-    invented, scored = asked
-    assert invented.rewards.unique().numel() > 1
+    (scored,) = asked
     assert scored.group.tolist() == [i // 4 for i in range(32)]
     mask = batch["completion_mask"]
     assert torch.equal(scored.mask[:, : mask.shape[1]], mask)
@@ -284,7 +283,6 @@ WRONG = [
     ({"gradient_checkpointing": True}, RSPO, "outside the replay"),
     ({}, {"algorithm": "reinforce", "router_shift": True}, "without correct=True"),
     ({}, {"advantages": "loo"}, "advantages must be a function or None, got 'loo'"),
-    ({}, {"advantages": lambda scored: torch.zeros(8, 15)}, r"\(8, 16\).*\(8, 15\)"),
 ]
 
 

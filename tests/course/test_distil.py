@@ -1,5 +1,7 @@
 """Chapter 17: what a teacher's advantage does, and which teacher reads what."""
 
+from types import SimpleNamespace
+
 import torch
 from torch.testing import assert_close
 
@@ -96,3 +98,26 @@ def test_stored_runs_say_where_they_come_from():
     for group in ("toy", "worlds"):
         found = set(runs.loc[runs["group"] == group, "weights"])
         assert found == {distil.RUNS.weights({"group": group})}
+
+
+def test_a_hint_is_the_first_right_answer_of_another_in_the_group():
+    """Of the groups abc and de, in which b, c and d are right."""
+    rollout = SimpleNamespace(group=torch.tensor([0, 0, 0, 1, 1]))
+    hints = distil.siblings(lambda prompt, text: text in "bcd")
+    assert hints([""] * 5, rollout, [*"abcde"]) == [*"bcb", "", "d"]
+
+
+def test_a_teacher_reads_the_hint_and_the_student_does_not():
+    """Without a hint it reads what the student reads."""
+    _, batch, _ = rolled_out(model=random_model())
+    rollout, one = batch.rollout, random_model(1)
+    teacher = distil.Teachers([one])
+
+    def of_the_first(prompts, rollout, texts):
+        return ["7", *[""] * (len(prompts) - 1)]
+
+    with torch.no_grad():
+        plain, _ = rl.log_probs(one, rollout)
+        read, _ = distil.told(TOKENIZER, hints=of_the_first)(teacher, rollout)
+    assert_close(read[1:], plain[1:])
+    assert (read[0] - plain[0]).abs().max() > 1e-3

@@ -37,7 +37,7 @@ def test_the_readmes_minutes_are_those_of_the_website():
     rows = re.findall(r"notebooks/(\w+)\.ipynb\) \|.*\| (\d+) \|", readme)
     pages = [SimpleNamespace(file=f"{name}.html", title="") for name, _ in rows]
     counted = [str(instructor.told(page).minutes) for page in pages]
-    assert len(rows) == 23 and counted == [minutes for _, minutes in rows]
+    assert len(rows) == 25 and counted == [minutes for _, minutes in rows]
 
 
 def test_an_elective_says_when_it_is_needed_and_what_to_read_first():

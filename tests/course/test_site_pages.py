@@ -93,10 +93,11 @@ def test_the_bibliography_has_what_is_cited_and_no_more():
     assert unknown <= new | {"methods.md"}  # the guide's row of it
 
 
-def test_an_exercise_ends_where_a_section_begins():
+@pytest.mark.parametrize("section", ["## Next", "### Next"])
+def test_an_exercise_ends_where_a_section_begins(section):
     """Also an open project, which no cell checks."""
     head = "**3.4 · Mine** · project · difficulty 3 of 5 · 30 minutes"
-    cells = [nbformat.v4.new_markdown_cell(text) for text in (head, "Try.", "## Next")]
+    cells = [nbformat.v4.new_markdown_cell(text) for text in (head, "Try.", section)]
     assert _owners([Part(cell, "") for cell in cells]) == ["3.4", "3.4", ""]
 
 

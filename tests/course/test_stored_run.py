@@ -1,4 +1,4 @@
-"""Chapter 13 without its model shows a stored run."""
+"""Chapters 13 and 13b without their model show a stored run."""
 
 import json
 import re
@@ -8,8 +8,9 @@ from tests.tools.pages import cells, source
 from web.page import NOTEBOOKS
 
 
-def test_every_part_that_the_chapter_asks_for_is_stored(capsys):
-    text = "\n".join(map(source, cells(NOTEBOOKS / "13_real_model.ipynb")))
+def test_every_part_that_the_chapters_ask_for_is_stored(capsys):
+    both = (NOTEBOOKS / f"{stem}.ipynb" for stem in ("13_real_model", "13b_memory"))
+    text = "\n".join(source(cell) for path in both for cell in cells(path))
     asked = re.findall(r'stored\.told\("([^"]+)"', text)
     known = json.loads(stored.FILE.read_text(encoding="utf-8"))
     assert len(asked) == 6 and set(asked) == set(known)

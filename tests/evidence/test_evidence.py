@@ -111,8 +111,8 @@ def test_a_cell_is_run_once_with_the_most_seeds_that_any_claim_asks_for(names):
 def test_new_runs_begin_where_everybody_can_and_share_no_dice(tmp_path, monkeypatch):
     """By name and by digest: what a run's line says is what its start has."""
     jobs = evidence.wanted(["17"])
-    assert {start for _, start, _ in jobs} == set(grid.TEN) and len(jobs) == 40
-    for start in grid.TEN:
+    assert {start for _, start, _ in jobs} == set(grid.TWENTY) and len(jobs) == 80
+    for start in grid.TWENTY:
         RUNS.check({"world": "sums", "start": start})
         seeds = [seed for cell, s, seed in jobs[::2] if s == start]
         assert seeds == [100 * start, 100 * start + 1]

@@ -91,6 +91,11 @@ CASES = [  # a row, a log that it fits, and one that it does not
     ("entropy grows without end", {"entropy": DOWN[::-1]}, WAVES),
     ("length shrinks", {"completions__mean_length": DOWN, "reward": WAVES}, WAVES),
     ("KL to the reference grows", {"kl": DOWN[::-1], "reward": DOWN}, WAVES),
+    (
+        "KL to the reference grows",
+        {"objective__kl": [5 * 1.02**i for i in range(200)], "reward": UP * 5},
+        [5 + math.sin(i) for i in range(200)],
+    ),
     ("gradient norm spikes, or NaN", {"grad_norm": WAVES[:6] + [math.nan] * 2}, WAVES),
     ("gradient norm spikes, or NaN", {"grad_norm": [*WAVES[:7], 9.0]}, WAVES),
     ("gradient norm spikes, or NaN", {"reward": [0.5] * 7 + [math.nan]}, WAVES),
@@ -108,6 +113,7 @@ CASES = [  # a row, a log that it fits, and one that it does not
     ("KL to the reference is not 0 at the start", {"kl": [1.1]}, [0.0, 0.3, 1.0, 2.0]),
     ("KL or loss spikes", {"kl": [0.03] * 20 + [0.93, 0.03]}, UP),
     ("KL or loss spikes", {"kl": [0.03] * 20 + [math.inf]}, UP),
+    ("KL or loss spikes", {"kl": UP + [math.nan] * 9}, [*UP[:9], math.nan, *UP[9:]]),
     ("KL or loss spikes", {"loss": [0.01, -0.02] * 10 + [-3.0]}, [0.01, -0.05]),
     (
         "right answers grow, wrong ones shrink",
@@ -192,6 +198,11 @@ FLAT_REWARD = {"reward": FLAT, "frac_reward_zero_std": [0.02] * 40}
         (FLAT_REWARD | {"frac_reward_zero_std": [0.9] * 40}, "groups are all right"),
         (FLAT_REWARD, "groups do differ in this log"),
         (FLAT_REWARD | {"kl": [x / 1000 for x in UP]}, "the policy hardly moves"),
+        (
+            FLAT_REWARD
+            | {"learning_rate": [1e-9] * 40, "frac_reward_zero_std": [0.4] * 40},
+            "the rate is too small",
+        ),
         (FLAT_REWARD | {"kl": UP}, "the policy moves, but not towards the reward"),
         ({"reward": DOWN, "kl": [1e-5] * 8}, "other prompts or another reward"),
         (
@@ -230,6 +241,26 @@ def test_who_has_solved_nearly_all_is_sure_and_that_is_said_to_be_fine():
     assert sure.harmless and "nearly all answers are right" in sure.row["cause"]
     (stuck,) = symptoms.findings(log_of(**log.columns | {"reward": [0.2, *[0.5] * 31]}))
     assert not stuck.harmless
+
+
+def test_a_solved_run_does_not_stay_where_it_began_because_its_prompts_are_hard():
+    log = log_of(reward=[0.95 + x / 25 for x in FLAT], frac_reward_zero_std=[0.75] * 40)
+    found = symptoms.findings(log)
+    said = ["most groups are dead", "reward stays where it began"]
+    assert [one.row["symptom"] for one in found] == said
+    assert all(one.harmless and "easier" not in one.row["first"] for one in found)
+
+
+def test_a_reward_that_creeps_on_does_not_hide_dead_groups_or_a_policy_that_is_sure():
+    """Even one that rises on a straight line to the end does not."""
+    creeps = [0.4 + i / 1000 + 0.02 * (-1) ** i for i in range(200)]
+    late = [max(0, i - 100) / 30 for i in range(200)]
+    dead = {"frac_reward_zero_std": [min(0.85, 0.2 + x / 2) for x in late]}
+    assert named(log_of(reward=creeps, **dead)) == ["most groups are dead"]
+    gone = [0.5 * math.exp(-2.7 * (1 - math.exp(-x))) for x in late]
+    (sure,) = symptoms.findings(log_of(reward=creeps, entropy=gone))
+    assert sure.harmless and sure.row["symptom"] == "entropy collapses"
+    assert not symptoms.findings(log_of(reward=creeps, entropy=[x**0.6 for x in gone]))
 
 
 def test_the_spread_over_all_answers_is_not_that_within_groups():
@@ -437,6 +468,7 @@ COLLAPSE = [{"step": 0, "mean_reward": None, "accuracy": 0.98}, *COLLAPSE]
 NEVER = [{"step": i, "reward": x, "rewards/correct": 0} for i, x in enumerate(RISES)]
 PERCENT = [{"reward": i / 20, "accuracy": f"{70 - 2 * i}%"} for i in range(20)]
 RANKS = [{"step": 4 * i, "eval": True, "ndcg@10": 0.4 - i / 90} for i in range(10)]
+TRUNCATED = [{"reward": x, "truncated": 0.5} for x in RISES]
 TINKERS = [
     {"progress/batch": i, "env/all/reward/total": x, "env/all/by_group/frac_mixed": 0.1}
     for i, x in enumerate(FLAT)
@@ -451,6 +483,7 @@ TINKERS = [
         (NEVER, "notebook", "a reward function never rewards", "rewards / correct is"),
         (PERCENT, "csv", NOT, "accuracy falls from 0.7"),
         ([*NEVER, *RANKS], "lines", NOT, "ndcg@10 falls from 0.4"),
+        (TRUNCATED, "OpenRLHF", "many answers are cut off", "truncated is 0.5"),
         (TINKERS, "lines", "most groups are dead", "is 0.9 in the median row"),
     ],
 )
@@ -458,6 +491,53 @@ def test_what_people_have_logged_is_read(tmp_path, rows, form, first, words):
     (tmp_path / "log").write_text(in_form(form, rows))
     found = symptoms.findings(logs.read(tmp_path / "log"))
     assert any(words in one.words for one in found if one.row["symptom"] == first)
+
+
+def test_a_cell_with_thousands_is_a_number(tmp_path):
+    long = [600 * 1.1**i for i in range(40)]
+    names = "reward,completions/mean_length,response_length/clip_ratio"
+    lines = [f'{x},"{n:,.0f}",{x}' for x, n in zip(RISES, long)]
+    (tmp_path / "log").write_text("\n".join([names, *lines]))
+    log = logs.read(tmp_path / "log")
+    assert log.columns["completions/mean_length"] == [round(n) for n in long]
+    assert log.columns["completions/clipped_ratio"] == RISES
+
+
+def test_nan_between_evaluations_is_a_gap_and_nan_that_stays_is_not(tmp_path):
+    """As pandas saves it, and where an evaluation is of a step that training logged."""
+    trained = {"reward": 0.5, "entropy": 0.4, "grad_norm": 1.0}
+    gap, nothing = dict.fromkeys(trained, math.nan), {"eval/accuracy": math.nan}
+    rows = [{"step": i, **trained, "reward": x, **nothing} for i, x in enumerate(UP)]
+    rows += [
+        {"step": i, **gap, "eval/accuracy": 0.5 + i / 99} for i in (9, 20.5, 40, 41)
+    ]
+    (tmp_path / "log").write_text(in_form("csv", rows))
+    log = logs.read(tmp_path / "log")
+    assert log.columns["reward"][9] == UP[9] and len(log.steps) == 43
+    assert symptoms.findings(log) == []
+    for row in rows[30:40]:
+        row |= {"grad_norm": math.nan}
+    (tmp_path / "log").write_text(in_form("csv", rows))
+    (found,) = symptoms.findings(logs.read(tmp_path / "log"))
+    assert found.since == 31 and found.words.startswith("grad_norm is no finite")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_steps_that_begin_again_are_numbered_on(tmp_path, first):
+    """Those of a run that was resumed a few steps back are not, nor is a copy."""
+    entropy = [0.5] * 40 + [0.5 * 0.8**i for i in range(26)]
+    rows = [
+        {"step": first + i % 40, "entropy": x, "reward": UP[i % 40] / 2 + i / 200}
+        for i, x in enumerate(entropy)
+    ]
+    path = tmp_path / "log"
+    path.write_text(in_form("lines", rows[:40] + rows[30:]))
+    log = logs.read(path)
+    assert log.steps == [*range(first, 40), *range(40, first + 66)]
+    assert log.columns["entropy"] == entropy
+    assert "begin again after" in symptoms.report(log)
+    path.write_text(in_form("lines", rows[:40] * 2))
+    assert len(logs.read(path).steps) == 40
 
 
 def test_an_evaluation_joins_the_row_of_its_step(tmp_path):
@@ -545,6 +625,7 @@ SFT = [{"loss": 2.0, "eval_loss": 1.0, "entropy": 1.0, "eval_mean_token_accuracy
         (in_form("state", SFT * 9), "has 0 rows"),
         (json.dumps([{"rewards/chosen": 1.0, "rewards/margins": 1}] * 9), "has 0 rows"),
         ("step,reward\n0,1\n1,1\n", "has 2 rows with a reward"),
+        ("step;reward\n" + "0;0,5\n" * 9, "such as 0.5 (a point, not 0,5)"),
         ("[1, 2]", "has 0 rows"),
         ("{[]: 1} {'reward': 1, 2: {3}} {'reward'}", "has 0 rows"),
         ("[" * 100_000, "has 0 rows"),

@@ -9,7 +9,7 @@ from torch.autograd import grad
 from torch.testing import assert_close
 
 from refimpl.advantages import token_rewards
-from refimpl.kl import ESTIMATORS, binary, k3
+from refimpl.kl import ESTIMATORS, binary, divergence, k3
 from tests.losses.batches import EXACT, NAN
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -63,6 +63,68 @@ def test_a_binary_kl_keeps_its_digits_near_certainty(dtype):
     ):
         found = binary(tensor(p, dtype=dtype), tensor(q, dtype=dtype)).item()
         assert found == pytest.approx(value, rel=1e-4, abs=1e-12)
+
+
+log = math.log
+OWN, TAUGHT = [1 / 2, 1 / 4, 1 / 4], [1 / 8, 1 / 8, 3 / 4]  # their mean: 5, 3, 8 / 16
+MIXED = (log(8 / 5) / 2 + log(4 / 3) / 4, log(2 / 5) / 8 + log(2 / 3) / 8)
+LAST = log(1 / 2) / 4 + log(3 / 2) * 3 / 4  # of the last token, in both
+IN_FULL = {
+    ("reverse", None, True): log(4) / 2 + log(2) / 4 - log(3) / 4,
+    ("reverse", 1, True): log(4) / 2 + log(4 / 7) / 2,  # all others: ½ and ⅞
+    ("reverse", 1, False): log(4) / 2,
+    ("forward", None, True): log(1 / 4) / 8 + log(1 / 2) / 8 + log(3) * 3 / 4,
+    ("forward", 1, True): log(3) * 3 / 4 - log(3) / 4,  # all others: ¼ and ¾
+    ("forward", 1, False): log(3) * 3 / 4,
+    ("js", None, True): (sum(MIXED) + LAST) / 2,
+    ("js", 1, True): LAST,  # all others: ¾ and ¼, their mean ½
+    ("js", 1, False): LAST / 2,
+}
+
+
+@pytest.mark.parametrize(("kind", "top_k", "tail"), IN_FULL)
+def test_a_divergence_in_full_by_hand(kind, top_k, tail):
+    """Also next to another token's distribution; a list of all tokens cuts nothing."""
+    pair = tensor([OWN, [0.2, 0.2, 0.6]]).log(), tensor([TAUGHT, [0.3, 0.6, 0.1]]).log()
+    found = divergence(*pair, kind, top_k, tail)[0].item()
+    assert found == pytest.approx(IN_FULL[kind, top_k, tail], abs=1e-14)
+    whole, three = (divergence(*pair, kind, k, tail) for k in (None, 3))
+    assert_close(three, whole, rtol=0, atol=0)
+
+
+def test_gradients_of_divergences_in_the_logits():
+    """π (log π/π_T − KL), π − π_T and ½ π (log π/m − KL(π ‖ m)); none for π_T."""
+    logits = tensor(OWN).log().requires_grad_()
+    own, other = tensor(OWN), tensor(TAUGHT)
+    mean = (own + other) / 2
+
+    def centred(q):
+        return own * ((own / q).log() - (own * (own / q).log()).sum())
+
+    expected = {"reverse": centred(other), "forward": own - other}
+    for kind, slope in (expected | {"js": centred(mean) / 2}).items():
+        loss = divergence(logits.log_softmax(-1), other.log(), kind)
+        assert_close(grad(loss, logits)[0], slope)
+
+
+def test_a_mixture_of_log_probs_is_another_and_may_exceed_log_2():
+    """Of (0.9, 0.1) and (0.1, 0.9): 0.368 nats by the mean of probabilities, 0.879 by
+    that of log-probs, whose exponentials add up to 0.6."""
+    p, q = (tensor(x).log() for x in ([0.9, 0.1], [0.1, 0.9]))
+    wrong = (
+        (p.exp() * (p - (p + q) / 2)).sum() + (q.exp() * (q - (p + q) / 2)).sum()
+    ) / 2
+    right = divergence(p, q, "js").item()
+    assert right == pytest.approx(0.9 * log(1.8) + 0.1 * log(0.2))
+    assert wrong.item() == pytest.approx(0.8 * log(3)) and right < log(2) < wrong
+
+
+def test_without_the_tail_a_student_gains_by_leaving_its_list():
+    """(0.6, 0.3, 0.1) to (0.5, 0.25, 0.25): ¾ log ⅚ < 0. The tail adds ¼ log 5/2."""
+    moved, other = tensor([0.5, 0.25, 0.25]).log(), tensor([0.6, 0.3, 0.1]).log()
+    without, whole = (divergence(moved, other, "reverse", 2, x) for x in (False, True))
+    assert without.item() == pytest.approx(0.75 * log(5 / 6))
+    assert whole.item() == pytest.approx(without.item() + log(2.5) / 4)
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from refimpl import UserError, collect
+from refimpl import collect
 from refimpl.models import build
 from refimpl.pretrained import logprobs, sharing
 from refimpl.pretrained.logprobs import log_probs
@@ -68,10 +68,13 @@ def adapted():
 
 
 @pytest.mark.parametrize("make", [gpt2, adapted])
-def test_packed_rows_give_the_same_numbers_and_gradient(make):
+def test_packed_rows_give_the_same_numbers_and_gradient(make, monkeypatch):
     """GPT-2, because Qwen's norms round to float32 whatever the weights are."""
     policy = make().double()
-    apart, shared = (passed(policy, ragged(), share_prompts=s) for s in (False, True))
+    monkeypatch.setattr(sharing, "PAYS", 0.0)
+    apart = passed(policy, ragged())
+    monkeypatch.setattr(sharing, "PAYS", torch.inf)
+    shared = passed(policy, ragged())
     assert max(gaps(apart, shared)) < 1e-10
     assert apart[2].norm() > 1  # of something
 
@@ -99,7 +102,8 @@ def test_logits_by_slices_give_the_same(share, monkeypatch):
     policy = gpt2().double()
     whole = passed(policy, ragged())
     monkeypatch.setattr(logprobs, "SLICE", 18 * 4)  # four tokens
-    assert max(gaps(whole, passed(policy, ragged(), share_prompts=share))) < 1e-10
+    monkeypatch.setattr(sharing, "PAYS", torch.inf if share else 0.0)
+    assert max(gaps(whole, passed(policy, ragged()))) < 1e-10
 
 
 def test_no_more_logits_than_a_slice_stand_in_memory(monkeypatch):
@@ -169,8 +173,3 @@ def test_groups_stay_together_in_a_micro_batch():
     one = replace(one, rollout=replace(one.rollout, group=torch.tensor([0, 1, 0, 1])))
     parts = one.micro_batches(one.mask, torch.arange(4), 2, by_group=True)
     assert [p.rollout.group.tolist() for p, _ in parts] == [[0, 0], [1, 1]]
-
-
-def test_what_cannot_share_is_refused():
-    with pytest.raises(UserError, match="share_prompts=True: Qwen3Moe"):
-        log_probs(build("tiny-moe", TOKENIZER), ragged(), share_prompts=True)

@@ -9,7 +9,7 @@ from torch import tensor
 from torch.autograd import grad
 
 from refimpl import UserError, collect, log_probs, moe, sample
-from refimpl.moe import record, recorder
+from refimpl.moe import recorder
 from refimpl.rollout import FREE, Rollout
 from tests.rollout.families import EXPERTS, HEADS, SPARSE, SUPPORTED, build
 from tests.worlds import (
@@ -36,7 +36,7 @@ SHAPE = {"group_size": 3, "max_new_tokens": 16, "seed": 3}
 def recorded(model, prompts=PROMPTS, **settings) -> Rollout:
     with recorder.routed(model) as routing:
         rollout = sample(model, TOKENIZER, prompts, **SHAPE | settings)
-        return record.recorded(rollout, routing)
+        return recorder.recorded(rollout, routing)
 
 
 def scored(model, rollout, experts=None):
@@ -142,7 +142,7 @@ def test_replay_of_what_was_visited_is_the_pass_without_replay(make):
     assert (scored(model, rollout, others)[0] - free).abs().max() > 1e-3
     padding = torch.arange(rollout.ids.shape[1]) >= rollout.end[:, None]
     padded = replace(rollout, ids=rollout.ids.masked_fill(padding, 5))
-    one, other = (record.Drift(x, scored(model, x)[1]) for x in (rollout, padded))
+    one, other = (recorder.Drift(x, scored(model, x)[1]) for x in (rollout, padded))
     assert padding.any() and one.balance.item() == pytest.approx(other.balance.item())
 
 
@@ -233,7 +233,7 @@ def test_a_changed_expert_belongs_to_the_token_that_it_predicts():
     rollout = Rollout(ids, tensor([2]), two, 0 * two, 0 * two, no, tensor([0]), **known)
     again = seen.clone()
     again[0, 1] = 3
-    _, change = record.visited_again(rollout, again, known["router_logp"])
+    _, change = recorder.visited_again(rollout, again, known["router_logp"])
     assert change.tolist() == [[1, 0]]
 
 

@@ -229,7 +229,7 @@ def test_problems_and_a_reward_of_ones_own(capsys):
     line = f"{RUN} --rollouts 1 --data mine.jsonl --reward rewards.py:half"
     assert run(line) == 0
     shown = capsys.readouterr()
-    assert len(re.findall("step 0  reward 0.[45]0", shown.out)) == 3
+    assert len(re.findall("step 0  reward 0.[45]0", shown.out)) == 4
     assert "the best reward is 0.50" in shown.err and "8 answers" in shown.err
 
 

@@ -112,8 +112,8 @@ def test_gdpo_is_told_the_components_and_their_weights():
     ):
         with pytest.raises(UserError, match=words):
             prepared(**{"reward": total, "advantage": "gdpo"} | given)
-    with pytest.raises(UserError, match="gdpo need a reward with components"):
-        prepared(advantage="gdpo")
+    with pytest.raises(UserError, match="gdpo' needs a reward with components"):
+        collect(prepared(advantage="gdpo"), 0)
 
 
 @pytest.mark.parametrize("name", CRITIC_FREE)

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,9 +12,8 @@ from hypothesis import strategies as st
 
 from refimpl import History, collect
 from refimpl.history import Meter
-from refimpl.hooks import Samples
+from refimpl.hooks import Samples, chosen, line
 from refimpl.rollout import Batch
-from refimpl.samples import chosen, line
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
     prepared,
@@ -52,13 +52,10 @@ def test_a_column_has_one_number_a_rollout_and_nan_where_there_is_none():
         history["rewards"]
 
 
-def test_accuracy_is_the_last_one_measured_and_reached_the_first():
+def test_accuracy_is_the_last_one_measured():
     history = example()
     assert history.accuracy == 0.5
     assert changed(2, "accuracy", None).accuracy == 0.75
-    assert history.reached(0.75) == history.reached(0.4) == 2
-    assert history.reached(0.76) is None
-    assert history.reached(0.3, "reward") == 2
     with pytest.raises(ValueError, match=r"no accuracy was measured in 0 rollouts"):
         History("grpo").accuracy  # noqa: B018
 
@@ -160,10 +157,15 @@ def test_the_first_response_to_each_of_four_prompts():
     """Where there are fewer, second responses follow."""
     prompts = [p for p in "abcdef" for _ in range(3)]
     texts = [f"{p}{i % 3}" for i, p in enumerate(prompts)]
-    found = chosen(7, prompts, texts, range(18), 3)
+
+    def responses(n):
+        parts = {"prompts": prompts[:n], "texts": texts[:n], "group_size": 3}
+        return SimpleNamespace(rewards=torch.arange(n), **parts)
+
+    found = chosen(7, responses(18))
     assert [s["completion"] for s in found] == ["a0", "b0", "c0", "d0"]
     assert found[1] == sample_of("b0", "b", 7, 3.0)
-    found = chosen(0, prompts[:6], texts[:6], [0] * 6, 3)
+    found = chosen(0, responses(6))
     assert [s["completion"] for s in found] == ["a0", "b0", "a1", "b1"]
 
 

@@ -97,6 +97,41 @@ EXERCISES = (
             "What was drawn beyond the batch is dropped, in whole groups.": "8c",
         },
     ),
+    Exercise(
+        "6.7",
+        solution="all",
+        why="GSPO gives a response one coefficient, so its clip "
+        "stops all tokens or none.",
+        choices=("all", "the wildest", "none"),
+        mistakes={
+            "A clip for each token would stop that one, as GRPO's does. GSPO's "
+            "ratio belongs to the whole response.": "the wildest",
+            "The band is a clip: beyond it, in the direction of the advantage, "
+            "the objective is flat.": "none",
+        },
+    ),
+    Exercise(
+        "6.8",
+        solution="the group",
+        why="The mean reward of the answers to the same question is the baseline.",
+        choices=("the group", "the reference", "the verifier"),
+        mistakes={
+            "The reference belongs to the KL term. The baseline comes from the "
+            "other answers to the same question.": "the reference",
+            "The verifier gives the rewards, in PPO as well. "
+            "What is subtracted from them?": "the verifier",
+        },
+    ),
+    Exercise(
+        "6.9",
+        solution=3,
+        why="Without a gate c = r.",
+        choices=(1, 3, 9),
+        mistakes={
+            "That is c without the ratio, or at r = 1. Here ∇(rA) = A r ∇log π.": 1,
+            "The ratio stands before ∇log π once: ∇(rA) = A r ∇log π.": 9,
+        },
+    ),
 )
 
 

@@ -26,6 +26,8 @@ from course.kit.runs import count_rollouts
 from experiments.experiment import Experiment, Job
 from experiments.sorting import Sorting
 from refimpl.algorithms import ALGORITHMS
+from refimpl.kl import divergence
+from refimpl.logprobs import response_logits
 from refimpl.rollout import Rollout, pad_columns
 from refimpl.tasks import Arithmetic, Mix
 from refimpl.tasks.arithmetic import HabitWorld, correctness
@@ -61,9 +63,7 @@ def distil(teacher, config=TOY, **given) -> rl.History:
 @torch.no_grad()
 def distributions(model, rollout: Rollout) -> Float[Tensor, "B T V"]:
     """Log-probs of the whole vocabulary at each response token, at temperature 1."""
-    logits = model(rollout.ids, use_cache=False).logits
-    where = (rollout.positions - 1)[:, :, None].expand(-1, -1, logits.shape[-1])
-    return logits.gather(1, where).double().log_softmax(-1)
+    return response_logits(model, rollout).double().log_softmax(-1)
 
 
 def push(own: Tensor, advantage: Tensor) -> Tensor:
@@ -82,18 +82,9 @@ def spread(own: Tensor, advantage: Tensor) -> Tensor:
 
 
 def top(own: Tensor, other: Tensor, k: int, tail: bool = False) -> Tensor:
-    """The descent of Σ π log(π/π_T) over the student's k likeliest tokens, in the
-    logits; `tail`: all the others count as one more token."""
+    """The descent of the library's top-k divergence, in the logits."""
     logits = own.detach().clone().requires_grad_()
-    every = logits.log_softmax(-1)
-    kept = every.detach().topk(k, -1).indices
-    mine, theirs = every.gather(-1, kept), other.gather(-1, kept)
-    loss = (mine.exp() * (mine - theirs)).sum()
-    if tail and k < own.shape[-1]:
-        rest = torch.zeros_like(own).scatter(-1, kept, 1.0) == 0
-        gone = torch.tensor(-torch.inf, dtype=own.dtype)
-        mine, theirs = (x.where(rest, gone).logsumexp(-1) for x in (every, other))
-        loss = loss + (mine.exp() * (mine - theirs)).sum()
+    loss = divergence(logits.log_softmax(-1), other, top_k=k, tail=tail).sum()
     return -torch.autograd.grad(loss, logits)[0]
 
 
@@ -156,14 +147,39 @@ def averaged() -> Callable:
     return read_by(read)
 
 
-def told(tokenizer, log_probs: Callable = rl.log_probs) -> Callable:
-    """Let a teacher read the right answer in the prompt, which the student does not.
+def answers(prompts: list[str], rollout: Rollout, texts: list[str]) -> list[str]:
+    """The hint of every row: the sum of its prompt's numbers."""
+    return [str(sum(map(int, re.findall(r"\d+", prompt)))) for prompt in prompts]
+
+
+def siblings(right: Callable[[str, str], bool]) -> Callable:
+    """Make the hint of every row the first right answer of another in its group (SDPO).
+
+    `right(prompt, text)` is a verifier. A row without such a sibling gets no hint, "".
+    Rows are read in micro-batches, so `micro_batch_size` must not cut groups apart.
+    """
+
+    def hints(prompts: list[str], rollout: Rollout, texts: list[str]) -> list[str]:
+        good = [i for i, pair in enumerate(zip(prompts, texts)) if right(*pair)]
+        group = rollout.group.tolist()
+        mine = (
+            [j for j in good if j != i and group[j] == g] for i, g in enumerate(group)
+        )
+        return [texts[rows[0]] if rows else "" for rows in mine]
+
+    return hints
+
+
+def told(tokenizer, log_probs: Callable = rl.log_probs, hints=answers) -> Callable:
+    """Let a teacher read a hint in the prompt, which the student does not.
 
     This is self-distillation if the teacher is the student as it was at first.
     """
 
     def read(teachers, rollout):
-        prompts = [hint(prompt) for prompt in prompts_of(tokenizer, rollout)]
+        prompts = prompts_of(tokenizer, rollout)
+        given = hints(prompts, rollout, rollout.texts(tokenizer))
+        prompts = [hint(*pair) if pair[1] else pair[0] for pair in zip(prompts, given)]
         both = teachers[0](asked(tokenizer, rollout, prompts))
         return tuple(pad_columns(x, rollout.mask.shape[1]) for x in both)
 
@@ -174,10 +190,9 @@ ENDS = "<|im_end|>\n<|im_start|>assistant"
 """The text between a question and its answer in SmolLM2's chat template."""
 
 
-def hint(prompt: str) -> str:
-    """Put the sum of a prompt's numbers into it, as the answer."""
+def hint(prompt: str, answer: str) -> str:
+    """Put an answer into a prompt."""
     before, end, after = prompt.rpartition(ENDS)
-    answer = sum(map(int, re.findall(r"\d+", prompt)))
     return f"{before} (The answer is {answer}.){end}{after}"
 
 

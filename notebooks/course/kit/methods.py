@@ -58,12 +58,14 @@ class Several(Entry):
 class Engine(Table):
     """An engine and what was read of it; `source` serves entries without their own.
 
-    A `{word}` in its entries is replaced by its text in `words`. An entry in `several`
-    applies to each of its methods.
+    `others` names values of its options that belong to no entry. A `{word}` in its
+    entries is replaced by its text in `words`. An entry in `several` applies to each of
+    its methods.
     """
 
     read: str
     source: str
+    others: str = ""
     words: dict[str, str] = {}
     several: tuple[Several, ...] = ()
 

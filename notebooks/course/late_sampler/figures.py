@@ -8,9 +8,10 @@ from matplotlib.figure import Figure
 
 from course.kit import explorer, stakes, stale
 from course.kit.plots import primitives as draw
-from course.kit.plots.style import BAD, FREE, GOOD, GREY, INK
+from course.kit.plots.style import BAD, FREE, GOOD, GREY, INK, PAPER
 from course.late_sampler import late
 from refimpl.corrections import factor
+from refimpl.rollout import Batch
 
 DROPPED = "#CBD2DA"
 
@@ -28,6 +29,44 @@ def clip_sees(seen: Sequence[late.Shares], title: str) -> Figure:
     axis.set_ylabel("% of tokens")
     draw.heading(figure, axis, title)
     return draw.caption(figure, "1 rollout, 32 answers per update")
+
+
+def ages(width: int) -> torch.Tensor:
+    """How many rollouts old the weights were that wrote each token of `in_flight`."""
+    return (late.DELAY - torch.arange(width) // late.TOKENS).clamp(min=0)
+
+
+def in_flight(batch: Batch, text: str, title: str) -> Figure:
+    """One answer, shaded by the age of the weights that wrote each token, and the mean
+    |log π_old − log μ| at each place over all answers."""
+    figure, (top, axis) = plt.subplots(
+        2, 1, figsize=(7.2, 3.9), sharex=True, height_ratios=(1, 2.4)
+    )
+    mask, width = batch.mask, len(text)
+    apart = (batch.old_logp - batch.rollout.logp).abs() * mask
+    gap = (apart.sum(0) / mask.sum(0).clamp(min=1))[:width].tolist()
+    look = {"ha": "center", "va": "center"}
+    top.bar(range(width), [1] * width, 0.94, color=PAPER)
+    for t, (token, age) in enumerate(zip(text, ages(width).tolist())):
+        shade = {"color": INK, "alpha": 0.12 + 0.2 * age}
+        top.bar(t, 1, 0.94, **shade)
+        axis.bar(t, gap[t], 0.94, **shade)
+        ink = PAPER if age > 1 else INK
+        top.text(t, 0.5, token, family="monospace", size=14, color=ink, **look)
+    for age in range(late.DELAY + 1):
+        at = (ages(width) == age).nonzero().float().mean().item()
+        name = f"{age} rollouts old" if age > 1 else ("newest", "1 rollout old")[age]
+        top.text(at, 1.4, name, size=9, color=INK, **look)
+    top.set(ylim=(0, 1.8), xlim=(-0.7, width - 0.3))
+    top.axis("off")
+    axis.set(yscale="log", xticks=range(width), xlabel="token")
+    axis.set_xticklabels(map(str, range(1, width + 1)), fontsize=9)
+    axis.set_ylabel(r"$|\log\pi_{\mathrm{old}}-\log\mu|$, nats")
+    draw.plain_ticks(axis.yaxis, (0.0001, 0.001, 0.01, 0.1, 1))
+    draw.finding(figure, title)
+    return draw.caption(
+        figure, f"above: one answer; below: mean over {len(mask)} answers, log scale"
+    )
 
 
 LENGTHS = tuple(2**k for k in range(2, 11))

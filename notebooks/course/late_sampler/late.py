@@ -7,6 +7,7 @@ the store `figures/data/late` does not hold yet.
 import functools
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pandas as pd
 import torch
@@ -17,7 +18,7 @@ from experiments.effects import verdict
 from experiments.experiment import Experiment, trained
 from experiments.grid import TEN, nested
 from experiments.statistics import Estimate, estimate
-from refimpl import seeds
+from refimpl import sampling, seeds
 from refimpl.algorithms import Algorithm
 from refimpl.history import Meter
 from refimpl.loop import update
@@ -159,13 +160,31 @@ def outside(batch: Batch, run: Run) -> Shares:
     return tokens[0], tokens[1], far[2].float().mean().item()
 
 
-def rollout_by_update(before: int = 8) -> list[Shares]:
-    """`outside` of each mini-batch before its update, after `before` late rollouts."""
-    run = rl.prepare("grpo", settings("none"))
+def rollout_after(before: int, **given: Any) -> tuple[Run, Batch]:
+    """A run of GRPO after `before` rollouts, and the batch of the next one."""
+    run = rl.prepare("grpo", **given)
     for step in range(before):
         batch, _ = rl.collect(run, step)
         rl.updates(run, batch, step)
-    batch, _ = rl.collect(run, before)
+    return run, rl.collect(run, before)[0]
+
+
+TOKENS = 4
+"""The number of tokens of an answer after which its sampler takes newer weights."""
+
+
+def in_flight(before: int = 8) -> Batch:
+    """A batch whose answers were each written by up to five policies."""
+    config = replace(settings("none"), sampler_delay=0)
+    sampler = rl.samplers.InFlight(DELAY, TOKENS)
+    # The fast decoder copies the weights, so they could not change under it.
+    with mock.patch.object(sampling, "decoder_factories", []):
+        return rollout_after(before, config=config, sampler=sampler)[1]
+
+
+def rollout_by_update(before: int = 8) -> list[Shares]:
+    """`outside` of each mini-batch before its update, after `before` late rollouts."""
+    run, batch = rollout_after(before, config=settings("none"))
     seen, meter = [], Meter()
     shuffle = rl.seeds.generator(0)
     for mini in batch.minibatches(run.config.minibatches, run.config.epochs, shuffle):

@@ -275,4 +275,42 @@ EXERCISES = (
             "correct.": "8d",
         },
     ),
+    Exercise(
+        "11.8",
+        solution="halves",
+        why="The gate is half closed at 1.763/τ.",
+        choices=("doubles", "halves", "stays"),
+        mistakes={
+            "In a softmax a high temperature flattens. Here τ multiplies r − 1, "
+            "so a high one makes the gate narrow.": "doubles",
+            "The gate at r = 1 stays, at 1. Its width does not: "
+            "τ multiplies r − 1.": "stays",
+        },
+    ),
+    Exercise(
+        "11.9",
+        solution="long ones",
+        why="Each token has the same weight, so a response has as "
+        "much as it has tokens.",
+        choices=("long ones", "short ones", "none"),
+        mistakes={
+            "In GRPO's mean a token of a short response has more weight. In a "
+            "token mean all tokens have the same.": "short ones",
+            "That is GRPO's mean, in which each response has the "
+            "same weight. Here each token has.": "none",
+        },
+    ),
+    Exercise(
+        "11.10",
+        solution="nothing",
+        why="The advantages of a group add up to 0, and at r = 1 the loss is minus "
+        "their mean. Its gradient is not 0.",
+        choices=("nothing", "that it has converged", "that its groups are dead"),
+        mistakes={
+            "It is 0 from the first rollout on, because centred advantages add up "
+            "to 0. Watch the reward.": "that it has converged",
+            "In a dead group every single advantage is 0. Here only their sum is, "
+            "and the gradient is not.": "that its groups are dead",
+        },
+    ),
 )

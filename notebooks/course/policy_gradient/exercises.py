@@ -1,4 +1,4 @@
-"""Exercises of chapter 01: score function, baselines, importance weights, a bug.
+"""Exercises of chapter 01: score function, baselines, a bug.
 
 `TYPED` are the functions that a reader types in the chapter.
 """
@@ -16,11 +16,6 @@ def score_gradient(probs: Tensor, actions: Tensor, rewards: Tensor) -> Tensor:
     return (rewards[:, None] * (chosen - probs)).mean(0)
 
 
-def response_weight(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
-    """Π_t π_θ / π_old over the response's own tokens: the exp of a masked sum."""
-    return ((logp - old_logp) * mask).sum(-1).exp()
-
-
 def leave_one_out(rewards: Tensor, G: int) -> Tensor:
     """R_i minus the mean reward of the other G − 1 answers to the same prompt."""
     R = rewards.view(-1, G)
@@ -32,15 +27,6 @@ def reinforce_loss(logp: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
     """−A log π, averaged over a response's tokens, then over responses."""
     w = mask / (len(mask) * mask.sum(1, keepdim=True))
     return -(w * advantages[:, None] * logp).sum()
-
-
-def surrogate_loss(
-    logp: Tensor, old_logp: Tensor, advantages: Tensor, mask: Tensor
-) -> Tensor:
-    """−r A, averaged in the same way."""
-    r = (logp - old_logp).exp()
-    w = mask / (len(mask) * mask.sum(1, keepdim=True))
-    return -(w * r * advantages[:, None]).sum()
 
 
 _PROBS = torch.tensor([0.5, 0.3, 0.2])
@@ -111,38 +97,6 @@ EXERCISES = (
     ),
     Exercise(
         "1.4",
-        solution=response_weight,
-        cases=(batch(2.0)[:2] + batch()[3:],),
-        mistakes={
-            "That is the mean of the token ratios. Probabilities multiply.": {
-                "(logp - old_logp)": "(logp - old_logp).exp()",
-                "sum(-1).exp()": "sum(-1) / mask.sum(-1)",
-            },
-            "That is the geometric mean (GSPO, chapter 05), which does not correct "
-            "the distribution.": {".exp()": ".div(mask.sum(-1)).exp()"},
-            "You multiply padding in: mask the log-ratios before the sum.": {
-                " * mask": ""
-            },
-            "A product of masked ratios is 0 as soon as a row has padding: there, each "
-            "factor must be 1.": {" * mask).sum(-1).exp()": ".exp() * mask).prod(-1)"},
-            "Upside down: the data came from π_old, so π_old is below.": {
-                "logp - old_logp": "old_logp - logp"
-            },
-            "That is the log of the weight; take exp.": {".exp()": ""},
-            "Do not add ratios: add log-ratios, then take exp.": {
-                " * mask).sum(-1).exp()": ".exp() * mask).sum(-1)"
-            },
-            "Nothing limits the exact weight. A cap makes it less noisy, and biased.": {
-                ".exp()": ".exp().clamp(max=2)"
-            },
-            "You clip each token's ratio, which PPO does. The exact weight has no "
-            "clip.": {"(logp - old_logp)": "(logp - old_logp).clamp(-0.2, 0.2)"},
-            "You keep tokens only up to the first hole. Leave the hole out, but count "
-            "the tokens after it.": {"* mask": "* mask.cumprod(-1)"},
-        },
-    ),
-    Exercise(
-        "1.5",
         solution="3b",
         lines=10,
         why="`backward` adds to the gradients that are there. They must be cleared in "
@@ -161,6 +115,45 @@ EXERCISES = (
             "moments. But the reason is the right one.": "2b",
             "The line is right. Clipping is not the reason: what is left in the "
             "gradients when the next step begins?": "3c",
+        },
+    ),
+    Exercise(
+        "1.5",
+        solution="hacking",
+        why="The policy learns to get the reward that we compute, so a reward that "
+        "rises alone pays for something that we did not mean.",
+        choices=("hacking", "too few rollouts", "a wrong sign"),
+        mistakes={
+            "With too few rollouts the reward would not have risen either. Here it "
+            "rises, and what we meant falls.": "too few rollouts",
+            "With a wrong sign the reward itself would fall. Here it rises, and what "
+            "we meant falls.": "a wrong sign",
+        },
+    ),
+    Exercise(
+        "1.6",
+        solution=0.7,
+        why="The ratio compares two probabilities of the same token, so both must be "
+        "taken from the distribution that was sampled.",
+        choices=(0.7, 1.0, 1.4),
+        mistakes={
+            "That is another distribution than the one that was sampled, so the ratio "
+            "is not 1 before any update.": 1.0,
+            "Sampling at 0.7 sharpened the distribution. Log-probs at 1.4 flatten it "
+            "instead of following.": 1.4,
+        },
+    ),
+    Exercise(
+        "1.7",
+        solution="the results by heart",
+        why="SFT imitates what it is shown. What is too hard to work out can still be "
+        "learned by heart.",
+        choices=("to add", "the results by heart", "to be careful"),
+        mistakes={
+            "It cannot add five numbers within one token, and a demonstration shows "
+            "it nothing but the result.": "to add",
+            "No demonstration was careful, and SFT imitates what it is shown. GRPO "
+            "found the careful habit, because it samples for itself.": "to be careful",
         },
     ),
 )
@@ -221,33 +214,6 @@ TYPED = (
             },
             "Where is the advantage? This makes every sampled token more likely, the "
             "wrong answers' as well.": {"* advantages[:, None] *": "*"},
-        },
-    ),
-    Exercise(
-        "01.surrogate_loss",
-        solution=surrogate_loss,
-        gradient=True,
-        cases=(batch(),),
-        mistakes={
-            **usual(surrogate_loss),
-            "You detached the ratio. It is the only place where log π appears, so no "
-            "gradient is left.": {".exp()": ".exp().detach()"},
-            "The gradient is right, but the value is not: with a detached ratio before "
-            "log π you wrote CISPO's form (chapter 07). Here the objective is r A.": {
-                ".exp()": ".exp().detach()",
-                "w * r": "w * r * logp",
-            },
-            "That is the loss for fresh data. Where is the ratio?": {
-                "w * r": "w * logp"
-            },
-            "That is the product over the response, which is exact but noisy. Here "
-            "each token has its own ratio.": {
-                "r = (logp - old_logp).exp()": (
-                    "r = response_weight(logp, old_logp, mask)[:, None]"
-                )
-            },
-            "The ratio multiplies log π as well. r A alone has the right gradient, "
-            "because ∇r = r∇log π.": {"w * r": "w * r * logp"},
         },
     ),
 )

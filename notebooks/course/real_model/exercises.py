@@ -171,4 +171,39 @@ EXERCISES = (
             ),
         },
     ),
+    Exercise(
+        "13.7",
+        solution="ratio",
+        why="Weight × gate × ratio × advantage, times ∇log π.",
+        choices=("ratio", "reward", "entropy"),
+        mistakes={
+            "The reward is in the advantage already.": "reward",
+            "An entropy bonus is a term of its own, next to this product.": "entropy",
+        },
+    ),
+    Exercise(
+        "13.8",
+        solution="lifts all others",
+        why="What a token loses goes to all others, most of which "
+        "nobody meant to lift.",
+        choices=("lifts all others", "makes answers long", "needs more steps"),
+        mistakes={
+            "The gate acts on single tokens and does not look at lengths. Where "
+            "does the lost probability go?": "makes answers long",
+            "How many steps it takes is not the point. Where "
+            "does the lost probability go?": "needs more steps",
+        },
+    ),
+    Exercise(
+        "13.9",
+        solution="grows",
+        why="It is what the updates maximise on these data. The "
+        "accuracy is what turns around.",
+        choices=("grows", "turns around", "stays"),
+        mistakes={
+            "The accuracy does. The surrogate is the very thing "
+            "that the updates raise.": "turns around",
+            "Every update raises it, since it is the objective.": "stays",
+        },
+    ),
 )

@@ -61,7 +61,7 @@ TYPED = (
             "SAPO τ is that slope, and the factor is 4/τ, so the slope of f at r = 1 "
             "is 1.": [
                 _as_articles(alpha, whole, divided)
-                for alpha in (1, 2, 4, 5, 10)
+                for alpha in (1, 5, 10)
                 for whole in (False, True)
                 for divided in (False, True)
             ],
@@ -258,6 +258,45 @@ EXERCISES = (
             "Line 9 is right: minus the weighted objective.": "9d",
             "Line 10 is right: a norm below 1 is not clipped.": "10d",
             "Line 3 is right: these are GRPO's advantages, group by group.": "3a",
+        },
+    ),
+    Exercise(
+        "10.8",
+        solution="down",
+        why="What the rare answer loses goes mostly to the likely ones, which makes "
+        "the policy surer.",
+        choices=("down", "up", "not at all"),
+        mistakes={
+            "Only if its probability went to other rare answers. "
+            "It goes mostly to the likely ones.": "up",
+            "The probabilities change, and with them the entropy. To which "
+            "answers does the lost probability go?": "not at all",
+        },
+    ),
+    Exercise(
+        "10.9",
+        solution="below 1",
+        why="An importance weight has the mean 1. The root that s "
+        "takes pulls its mean below that.",
+        choices=("below 1", "1", "above 1"),
+        mistakes={
+            "That is so for an importance weight, the product of "
+            "the ratios. But s is a root of it.": "1",
+            "A root pulls large values down more than it lifts small ones. So the "
+            "mean of s falls, from the product's 1.": "above 1",
+        },
+    ),
+    Exercise(
+        "10.10",
+        solution="anywhere",
+        why="The clip removes the incentive to move further. Other tokens and the "
+        "optimiser's momentum carry a token on.",
+        choices=("within 0.8 and 1.2", "below 1.2", "anywhere"),
+        mistakes={
+            "The clip bounds the objective, not the ratio. A token without a "
+            "gradient of its own still moves when others do.": "within 0.8 and 1.2",
+            "A good token has no gradient of its own above 1.2, but others share "
+            "its weights, and carry it on.": "below 1.2",
         },
     ),
 )

@@ -1,4 +1,4 @@
-"""Exercises of chapter 00: rewards, SFT, temperature, the map, a bug.
+"""Exercises of chapter 00: rewards, SFT, temperature, a bug.
 
 `TYPED` is the verifier that the reader types in the chapter.
 """
@@ -70,15 +70,6 @@ EXERCISES = (
     ),
     Exercise(
         "0.4",
-        solution="CISPO",
-        choices=("GRPO", "CISPO", "SAPO"),
-        mistakes={
-            "GRPO's blue line is at 0 there: the clip has cut the token off.": "GRPO",
-            "SAPO's soft gate has faded the token: its line bends down again.": "SAPO",
-        },
-    ),
-    Exercise(
-        "0.5",
         solution="6a",
         lines=11,
         why="The labels of the padding must be -100 as well, or the mean counts the "

@@ -34,7 +34,7 @@ from refimpl.config import Preset, TrainConfig
 from refimpl.evaluation import evaluate
 from refimpl.files import check_output, write
 from refimpl.loop import collect, updates
-from refimpl.models import build, one_thread, pick_device
+from refimpl.models import build, one_thread
 from refimpl.moe import is_moe
 from refimpl.options import prepare
 from refimpl.pretrained import fast
@@ -270,7 +270,7 @@ def gpu_check(
             "gpu-check measures a GPU, and torch sees no CUDA device on this machine: "
             "run it where there is one, or try its parts with --device cpu --tiny"
         )
-    if pick_device(device).type == "cpu" and not tiny:
+    if torch.device(device).type == "cpu" and not tiny:
         raise UserError(
             "gpu-check on the CPU would say nothing about a GPU: give --tiny too, "
             "which tries its parts with the tiny presets"

@@ -20,6 +20,7 @@ import matplotlib.pyplot as plt
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import PlaceHolderLayoutEngine
+from matplotlib.patches import FancyBboxPatch
 from matplotlib.ticker import (
     FixedLocator,
     LogLocator,
@@ -28,7 +29,7 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
-from course.kit.plots.style import BLACK, FREE, GREY, Dash
+from course.kit.plots.style import BLACK, FREE, GREY, INK, PAPER, Dash
 from course.kit.plots.style import colour as colour_of
 from refimpl.history import History
 
@@ -337,6 +338,22 @@ def plain_ticks(side, ticks: Sequence[float]) -> None:
     side.set_major_locator(FixedLocator(ticks))
     side.set_major_formatter("{x:g}")
     side.set_minor_locator(NullLocator())
+
+
+def box(axis, x, y, width, height, edge=INK, face=PAPER, **look) -> None:
+    """A box with round corners, on a canvas whose unit is the inch."""
+    shape = "round,pad=0,rounding_size=0.09"
+    look = {"linewidth": 1.8, "zorder": 2} | look
+    look |= {"facecolor": face, "edgecolor": edge}
+    axis.add_patch(FancyBboxPatch((x, y), width, height, boxstyle=shape, **look))
+
+
+def arrow(axis, *points: tuple[float, float], colour=GREY, width=1.8) -> None:
+    """A line through the points, with a head at the last."""
+    axis.plot(*zip(*points), color=colour, linewidth=width, zorder=1)
+    head = {"arrowstyle": "-|>", "color": colour, "linewidth": width}
+    head |= {"shrinkA": 0, "shrinkB": 0, "mutation_scale": 13}
+    axis.annotate("", xy=points[-1], xytext=points[-2], arrowprops=head, zorder=1)
 
 
 def legend_beside(axis, fontsize: float = 11) -> None:

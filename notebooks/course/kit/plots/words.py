@@ -10,6 +10,7 @@ SPOKEN = {
     r"\\pi_\{?(?:\\mathrm\{|\\text\{)?old\}*": "π_old",
     r"\\pi": "π",
     r"\\theta": "θ",
+    r"\\mu": "μ",
     r"\\tau": "τ",
     r"\\varepsilon|\\epsilon": "ε",
     r"\\beta": "β",

@@ -1,0 +1,1 @@
+"""Chapter 13b: figures, exercises and their solutions."""

@@ -1,0 +1,1 @@
+"""Chapter 01b: figures, exercises and their solutions."""
