@@ -51,12 +51,8 @@ class Checkpoint:
         every: Count = 10,
     ):
         self.saved: dict | None = load(folder) if resume else None
-        if not (resume or overwrite) and os.path.exists(Path(folder, NAME)):
-            raise UserError(
-                f"{str(folder)!r} holds a checkpoint already; continue it with "
-                "resume (--resume), replace it with overwrite (--overwrite), or use "
-                "another folder"
-            )
+        self.folder, self.replaces = Path(folder), resume or overwrite
+        self.refuse_to_replace()
         self.folder = writable_folder(folder, "checkpoints")
         self.every = every
         self.identity: dict[str, Any] = {}  # equal in a resumed run
@@ -69,6 +65,7 @@ class Checkpoint:
         is another run's.
         """
         with self.locked():
+            self.refuse_to_replace()  # once more: two runs may share this object
             self.identity = shared(run)  # now, because a reward may count its calls
             if self.saved is not None:
                 self.restore(run, self.saved)
@@ -90,6 +87,15 @@ class Checkpoint:
     def __call__(self, run: Run, step: int) -> None:
         if run.last(step) or (step + 1) % self.every == 0:
             self.save(run)
+
+    def refuse_to_replace(self) -> None:
+        """Raise `UserError` if a checkpoint of another run is there."""
+        if not self.replaces and os.path.exists(self.folder / NAME):
+            raise UserError(
+                f"{str(self.folder)!r} holds a checkpoint already; continue it with "
+                "resume (--resume), replace it with overwrite (--overwrite), or use "
+                "another folder"
+            )
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -6,7 +6,7 @@ world. None stands for the value that the algorithm's paper prescribes, or else 
 
 import os
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
@@ -23,6 +23,7 @@ from refimpl.validation import (
     UserError,
     Weight,
     checked,
+    refuse_unknown,
 )
 
 # The names are the keys of these tables.
@@ -222,6 +223,8 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
 
     def completed(self, training: Mapping) -> "TrainConfig":
         """Replace each None by the value that the algorithm's paper prescribes."""
+        free = [f.name for f in fields(self) if f.default is None]
+        refuse_unknown("training", training, free)
         missing = {n: v for n, v in training.items() if getattr(self, n) is None}
         return replace(self, **missing)
 

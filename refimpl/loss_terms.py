@@ -127,6 +127,12 @@ class Value(LossTerm):
     values: Callable = field(repr=False)
     clip: Positive | None = 0.2
 
+    def for_run(self, run: Any) -> "Value":
+        """Raise `UserError` if the run has no critic."""
+        if run.critic is None:
+            raise UserError("the loss term Value needs a critic: set advantage='gae'")
+        return self
+
     def __call__(self, part: Batch, reading=None, weight=None) -> Added:
         predicted = self.values(part.rollout)
         mean = part.mask.to(predicted.dtype) / part.token_count
@@ -182,9 +188,10 @@ class LossCorrection(Part):
 class SamplerMismatch(LossCorrection):
     """weight ← weight · the factor of rules of `refimpl.corrections`.
 
-    With `two_policies` the rules are applied to π_θ/μ, because the sampler's μ stands
-    for π_old; otherwise to π_old/μ. The metrics have verl's names: the share of a
-    mini-batch's tokens that are dropped, and of its responses that lose a token.
+    With `two_policies`, which a run fills in, the rules are applied to π_θ/μ, because
+    the sampler's μ stands for π_old; otherwise to π_old/μ. The metrics have verl's
+    names: the share of a mini-batch's tokens that are dropped, and of its responses
+    that lose a token.
     """
 
     rules: Mapping
@@ -192,6 +199,17 @@ class SamplerMismatch(LossCorrection):
 
     def __post_init__(self):
         corrections.check(self.rules)
+
+    def for_run(self, run: Any) -> "SamplerMismatch":
+        """Fill in `two_policies`. Raises `UserError` if the ratio is π_θ/μ already."""
+        weighing = corrections.WEIGHING & self.rules.keys()
+        if weighing and run.config.trust_sampler and has_ratio(run):
+            raise UserError(
+                f"{weighing.pop()} multiplies by π_θ/μ, and so does "
+                f"{run.algorithm.name}, whose ratio is against the sampler: use a rule "
+                "that only drops, for example token_reject"
+            )
+        return replace(self, two_policies=run.config.trust_sampler)
 
     def __call__(self, part: Batch, reading: Reading, inputs: LossInputs) -> LossInputs:
         now, mask = reading.logp.detach(), part.mask
@@ -226,8 +244,13 @@ class RouterShift(LossCorrection):
             )
 
     def for_run(self, run: Any) -> "RouterShift":
-        """Fill in `one_ratio`. Raises `UserError` on a dense model."""
+        """Fill in `one_ratio`. Raises `UserError` without routers, or a ratio."""
         check_routers(self, run)
+        if not has_ratio(run):
+            raise UserError(
+                f"RouterShift multiplies the ratio, and {run.algorithm.name} has none "
+                "without correct=True"
+            )
         return replace(self, one_ratio=run.algorithm.one_ratio)
 
     def __call__(self, part: Batch, reading: Reading, inputs: LossInputs) -> LossInputs:
@@ -243,6 +266,11 @@ class RouterShift(LossCorrection):
         if not self.detach:  # add 0, with the gradient of log γ
             logp = logp + (gamma.log() - gamma.log().detach()) * part.mask
         return inputs._replace(logp=logp, old_logp=old_logp, weight=weight)
+
+
+def has_ratio(run: Any) -> bool:
+    """A method may make its ratio optional, by a hyperparameter `correct`."""
+    return {"correct": True, **run.algorithm.defaults, **run.hyperparameters}["correct"]
 
 
 def check_routers(part: Part, run: Any) -> None:

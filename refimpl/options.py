@@ -19,7 +19,6 @@ from refimpl.advantages import CRITIC_FREE, NAMED, Scored, gae, lam_by_length
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.checkpoint import Checkpoint
 from refimpl.config import TrainConfig
-from refimpl.corrections import WEIGHING
 from refimpl.history import History
 from refimpl.hooks import (
     Bar,
@@ -34,6 +33,7 @@ from refimpl.loss_terms import (
     LoadBalance,
     LossCorrection,
     LossTerm,
+    Part,
     RouterShift,
     SamplerMismatch,
     Value,
@@ -129,6 +129,7 @@ def prepare(
         zero_advantage_rows_matter=acts or has_penalty(method, hyperparameters),
         handed_in=handed,
     )
+    refuse_doubles([*run.corrections, *run.loss_terms])
     run.corrections = [in_run(run, part) for part in run.corrections]
     run.loss_terms = [in_run(run, part) for part in run.loss_terms]
     if log_probs is not logprobs.log_probs:
@@ -240,6 +241,17 @@ def check_objects(
                 )
 
 
+def refuse_doubles(parts: Collection) -> None:
+    """Raise `UserError` if two of the package's own parts are of one class."""
+    kinds = [type(part) for part in parts if isinstance(part, Part)]
+    for kind in kinds:
+        if kinds.count(kind) > 1:
+            raise UserError(
+                f"{kind.__name__} acts twice in this run, as two objects or as a "
+                "setting and an object: give one of them"
+            )
+
+
 def refuse_classes(handed: Collection) -> None:
     """Raise `UserError` if a class was handed in where an object of it was meant."""
     for part in handed:
@@ -250,10 +262,6 @@ def refuse_classes(handed: Collection) -> None:
 
 
 DOUBLES: dict[str, tuple[type, Callable[[TrainConfig], Any]]] = {
-    "beta": (KL, lambda c: c.beta and c.kl_in == "loss"),
-    "entropy_bonus": (Entropy, lambda c: c.entropy_bonus),
-    "corrections": (SamplerMismatch, lambda c: c.corrections),
-    "router_shift": (RouterShift, lambda c: c.router_shift),
     "sampler_delay": (Delayed, lambda c: c.sampler_delay),
     "rollout_dtype='int8'": (Rounded, lambda c: c.rollout_dtype == "int8"),
 }
@@ -299,7 +307,7 @@ def corrections_for(config: TrainConfig) -> list[LossCorrection]:
     """Make the corrections of ratios or weights that the settings ask for."""
     made: list[LossCorrection] = []
     if config.corrections:
-        made.append(SamplerMismatch(config.corrections, config.trust_sampler))
+        made.append(SamplerMismatch(config.corrections))
     if config.router_shift:
         made.append(RouterShift())
     return made
@@ -486,10 +494,6 @@ def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict
             if changed and not acts(config, method):
                 raise UserError(f"{name} has no effect without {without}; leave it off")
     check_sizes(config)
-    if config.corrections or config.router_shift or config.advantage == "gdpo":
-        # A method may make its ratio optional, by a hyperparameter `correct`.
-        values = {"correct": True, **method.defaults, **hyperparameters}
-        check_ratio(config, method, values["correct"])
     return config, hyperparameters
 
 
@@ -526,33 +530,14 @@ def check_sizes(config: TrainConfig) -> None:
             "advantage='distillation' compares no rewards, so that dynamic_sampling "
             "has no group to prefer: set dynamic_sampling=False"
         )
-    if config.updates_per_rollout == 1 and not config.allow_on_policy:
-        raise UserError(
-            "one update per rollout (minibatches × epochs = 1): the ratio is 1, every "
-            "clip is inert, and all these methods coincide. Take more, or set "
-            "allow_on_policy=True if that is what you want to show"
-        )
-
-
-def check_ratio(config: TrainConfig, method: Algorithm, has_ratio: bool) -> None:
-    """Raise `UserError` if a ratio is corrected twice, or there is none to correct.
-
-    Also if a setting changes the whole reward, but gdpo compares its components.
-    """
-    weighing = WEIGHING & config.corrections.keys()
-    if weighing and config.trust_sampler and has_ratio:
-        raise UserError(
-            f"{weighing.pop()} multiplies by π_θ/μ, and so does {method.name}, whose "
-            "ratio is against the sampler: use a rule that only drops, for example "
-            "token_reject"
-        )
     if config.advantage == "gdpo" and (config.overlong_share or config.kl_in != "loss"):
         raise UserError(
             "gdpo cannot be combined with overlong_share or a KL in the reward: it "
             "compares the reward's components, which these do not change"
         )
-    if config.router_shift and not has_ratio:
+    if config.updates_per_rollout == 1 and not config.allow_on_policy:
         raise UserError(
-            f"router_shift multiplies the ratio, and {method.name} has none "
-            "without correct=True"
+            "one update per rollout (minibatches × epochs = 1): the ratio is 1, every "
+            "clip is inert, and all these methods coincide. Take more, or set "
+            "allow_on_policy=True if that is what you want to show"
         )

@@ -85,6 +85,11 @@ class DelayedSampler(CopiedSampler):
         self.rollouts = rollouts
         pairs = zip(policy.model.parameters(), self.model.parameters(), strict=True)
         self.copies = [copy for p, copy in pairs if p.requires_grad]
+        if not self.copies:
+            raise UserError(
+                "a delay wraps the policy itself, and not another delay or rounded "
+                "weights: Rounded()(Delayed(2)(policy))"
+            )
 
     def sync(self) -> None:
         """Store the policy's current weights, and load the oldest stored ones."""

@@ -174,6 +174,8 @@ def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> No
     known, own = list(known), ""
     if "hyperparameters" in known:
         own = ". Those of a loss go into hyperparameters={'epsilon': 0.2}"
+    if "config" in known:
+        own = ". Settings go into config=TrainConfig(…), which also has hyperparameters"
     for name in given:
         if name not in known:
             raise UserError(

@@ -311,20 +311,27 @@ BEFORE: dict[str, list[dict[str, Any]]] = {
 EXPERTS = random_moe()
 BEFORE |= {
     # Twice the same, in the wrong list, or without what it acts on
-    "beta KL": [small(beta=0.1) | {"loss_terms": [KL(0.1, "k2")]}],
-    "entropy_bonus Entropy": [
-        small(entropy_bonus=0.1) | {"loss_terms": [Entropy(0.1)]}
+    "KL twice": [small(beta=0.1) | {"loss_terms": [KL(0.1, "k2")]}],
+    "Entropy twice": [
+        small(entropy_bonus=0.1) | {"loss_terms": [Entropy(0.1)]},
+        {"loss_terms": [Entropy(0.1), Entropy(0.1)]},
     ],
-    "corrections SamplerMismatch": [
+    "SamplerMismatch twice": [
         small(corrections={"opsm": 0.1})
         | {"corrections": [SamplerMismatch({"opsm": 0.1})]}
     ],
-    "router_shift RouterShift": [
+    "token_truncate sampler": [
+        small(trust_sampler=True)
+        | {"corrections": [SamplerMismatch({"token_truncate": 2.0})]}
+    ],
+    "RouterShift twice": [
         {"algorithm": "rspo", "model": EXPERTS, "corrections": [RouterShift()]},
         small(router_shift=True) | {"model": EXPERTS, "corrections": [RouterShift()]},
     ],
     "sampler_delay Delayed": [small(sampler_delay=1) | {"sampler": Delayed(1)}],
     "int8 Rounded": [small(rollout_dtype="int8") | {"sampler": Rounded()}],
+    "delay rounded": [small(rollout_dtype="int8") | {"sampler": Delayed(1)}],
+    "Value critic": [{"loss_terms": [Value(fixed_noise)]}],
     "AdaptiveEntropy loss_terms": [{"corrections": [AdaptiveEntropy()]}],
     "TopEntropy corrections": [{"loss_terms": [TopEntropy()]}],
     "teacher advantage='distillation'": [{"teacher": random_model()}],

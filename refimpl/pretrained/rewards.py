@@ -1,7 +1,7 @@
 """Several reward functions as one."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from refimpl.checkpoint import identity
@@ -25,10 +25,16 @@ class Sum:
     weights: Sequence[float] | None = None
 
     def __post_init__(self):
+        if not isinstance(self.components, Mapping) or not self.components:
+            raise UserError("components must be a dictionary of reward functions")
         given = [1.0] * len(self.components) if self.weights is None else self.weights
-        weights = [float(w) for _, w in zip(self.components, given, strict=True)]
+        if isinstance(given, Mapping) or len(given) != len(self.components):
+            raise UserError(
+                f"weights must be {len(self.components)} numbers, one for each "
+                f"component, got {given}"
+            )
         object.__setattr__(self, "components", dict(self.components))
-        object.__setattr__(self, "weights", tuple(weights))
+        object.__setattr__(self, "weights", tuple(map(float, given)))
 
     def __repr__(self) -> str:
         """Return the same text in every process, because a resumed run compares it."""

@@ -81,7 +81,7 @@ def test_objects_that_fit_are_taken_by_every_method(name):
     shifts = ALGORITHMS[name].training.get("router_shift")
     objects = {
         "loss_terms": [Entropy(0.3), KL(0.4)],
-        "corrections": [SamplerMismatch(CUT)],
+        "corrections": [SamplerMismatch({"token_reject": (0.5, 2.0)})],
     }
     objects |= {"log_probs": lambda *given: log_probs(*given), "reward": fixed_noise}
     for settings in ({"max_new_tokens": 1}, {"dtype": "bfloat16"}):
