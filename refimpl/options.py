@@ -134,8 +134,10 @@ def prepare(
     run.loss_terms = [in_run(run, part) for part in run.loss_terms]
     if log_probs is not logprobs.log_probs:
         few = config.sampling | {"max_new_tokens": min(FEW, config.max_new_tokens)}
+        # Two contexts: weights that autocast cached for sampling have no gradient.
         with models.one_thread(policy), models.precision(policy, config.dtype):
             rollout = sample(policy, tokenizer, prompts[:2], group_size=2, **few)
+        with models.one_thread(policy), models.precision(policy, config.dtype):
             logprobs.check_reader(log_probs, policy, rollout, config)
     return run
 

@@ -130,6 +130,9 @@ def convert(gguf: Path, to: Path) -> None:
         model = AutoModelForCausalLM.from_config(read.config, dtype=torch.float32)
     model.load_state_dict(read.state_dict())
     model.generation_config = read.generation_config
+    # Older versions of transformers take the file's first token for the last.
+    end = tokenizer.convert_ids_to_tokens(read.generation_config.eos_token_id)
+    tokenizer.eos_token, tokenizer.pad_token = end, tokenizer.pad_token or end
     model.save_pretrained(to)
     tokenizer.save_pretrained(to)
 

@@ -191,7 +191,7 @@ def write_gguf(path: Path) -> torch.Tensor:
     A block of 32 numbers is d q + m with q in 0…15: what is exact in that form stays.
     """
     gguf, _ = needs("gguf"), needs("accelerate")  # transformers reads it with both
-    words = ["<unk>", "<s>", "</s>", *map(str, range(10)), *"+=:abcdefgh", "12"]
+    words = ["<unk>", "<s>", "</s>", *map(str, range(10)), *"+=:abcdefgh", "12", "ab"]
     blocks = [(torch.arange(16) + i).remainder(16).repeat(2) for i in range(len(words))]
     embeddings = torch.stack(blocks).float() / 64 - 0.125
     writer = gguf.GGUFWriter(str(path), "llama")
@@ -200,7 +200,7 @@ def write_gguf(path: Path) -> torch.Tensor:
     head |= {"layer_norm_rms_eps": 1e-5, "rope_freq_base": 10000.0}
     head |= {"vocab_size": len(words), "tokenizer_model": "gpt2", "token_list": words}
     head |= {"token_types": [3, 3, 3] + [1] * (len(words) - 3)}
-    head |= {"token_merges": ["1 2"], "chat_template": TEMPLATE}
+    head |= {"token_merges": ["1 2", "a b"], "chat_template": TEMPLATE}
     tokens = {"unk": 0, "bos": 1, "eos": 2, "pad": 2}
     head |= {f"{name}_token_id": n for name, n in tokens.items()}
     for name, value in head.items():
