@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TELL = "import course, refimpl; print(refimpl.__file__)"
 
 
+@pytest.mark.ci
 def test_a_copy_fetches_the_course_and_computes_with_it(tmp_path, monkeypatch):
     asked = ["git", "rev-parse", "--abbrev-ref", "HEAD"]
     branch = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True).stdout

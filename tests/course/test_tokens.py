@@ -59,12 +59,12 @@ def test_the_inspectors_bars_are_the_gradient_of_the_loss_that_trains(name, roll
     method, mask = ALGORITHMS[name], rollout.mask.double()
     sizes = {"group": rollout.group, "max_length": 48}
     weight = normalisers.apply(method.normaliser, mask, **sizes)
-    for k in inspector.UPDATES:
+    for k in (1, 16):
         logp = rollout.z[k].double().requires_grad_()
         A = rollout.advantages[:, None].double() * mask
         loss = method.policy_loss(logp, 0 * rollout.z[k], A, mask, weight).loss
         pushes = -torch.autograd.grad(loss, logp)[0].numpy()
-        for prompt, answer in itertools.product(inspector.PROMPTS, range(1, 9)):
+        for prompt, answer in itertools.product(inspector.PROMPTS, (1, 8)):
             play.set(prompt=prompt, answer=answer, updates=k, method=name)
             row = rollout.prompts.index(prompt) + answer - 1
             bars, crosses, _ = play.moved[2]
