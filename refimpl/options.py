@@ -95,8 +95,9 @@ def prepare(
     several = DynamicSampling(config.prompts_per_rollout, config.max_sampling_rounds)
     seen = partial(turns.seen, task, tokenizer)
     by_length = partial(lam_by_length, alpha=config.lam_alpha)
-    # log π_old is read from the policy, unless the sampler's log-probs are as exact.
-    apart = config.mismatch or sampler is not None or config.replay == "R2"
+    # log π_old is read from the policy, unless the sampler's log-probs are as exact,
+    # or are trusted.
+    differs = config.mismatch or sampler is not None or config.replay == "R2"
     run = Run(
         algorithm=method,
         config=config,
@@ -112,7 +113,7 @@ def prepare(
         history=History(method.name, model=policy),
         fill_batch=several if config.dynamic_sampling else once,
         sampler=sampler_for(policy, config, records, sampler),
-        old_logp_of="policy" if apart and not config.trust_sampler else "sampler",
+        old_logp_of="policy" if differs and not config.trust_sampler else "sampler",
         log_probs=log_probs,
         scoring=scoring_for(method, config, task, reward),
         turns=seen if hasattr(task, "observe") else lambda rollout: {},

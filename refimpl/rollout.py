@@ -167,7 +167,7 @@ class Batch:
 
     `mask` is 1 on tokens that have a loss: the rollout's mask, without the responses
     that were filtered out. `old_logp` is log π_old, nats. `rollout.logp` is the
-    sampler's, and equal to it unless the two policies differ (`TrainConfig.mismatch`).
+    sampler's, and equal to it unless the policy was asked (`Run.old_logp_of`).
     `rollout.experts` are those that π_old visited. `old_values` and `targets` belong to
     a critic, in reward units. `token_count` (by `mask`) and `response_count` are those
     of the whole mini-batch of which this is a part, `passed_count` its tokens in rows

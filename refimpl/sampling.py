@@ -154,7 +154,8 @@ def sample_ids(
     reader = decoder(model)(model, encoded, limit)
     logits = reader.prompts(G)
     for t in range(limit):
-        # 2. Draw a token per row. Record its log-prob now: it is log μ, exactly.
+        # 2. Draw a token per row. Record its log-prob now: it is log μ, exactly,
+        # and log π_old, too, where the sampler is the policy.
         log_prob = log_distribution(logits, sampling)
         prob = log_prob.exp()
         token = draw_token(prob, generator)
