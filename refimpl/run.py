@@ -147,7 +147,7 @@ class Run:
     def passes(self, rollout: Rollout) -> tuple[Tensor | None, ...]:
         """Compute log π_old with its experts, log π_ref, log π_T and V of some rows.
 
-        None where not needed: if `old_logp_of` is "sampler", the sampler's log-probs are
+        None where not needed: with `old_logp_of="sampler"` the sampler's log-probs are
         log π_old.
         """
         old_logp: Any = None
