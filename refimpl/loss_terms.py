@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from refimpl import corrections, moe
-from refimpl.algorithms import LossInputs, value_loss
+from refimpl.algorithms import Algorithm, LossInputs, value_loss
 from refimpl.history import Metrics
 from refimpl.kl import ESTIMATORS, Divergence, Estimator, divergence
 from refimpl.logprobs import Reading, response_logits
@@ -203,7 +203,8 @@ class SamplerMismatch(LossCorrection):
     def for_run(self, run: Any) -> "SamplerMismatch":
         """Fill in `two_policies`. Raises `UserError` if the ratio is π_θ/μ already."""
         weighing = corrections.WEIGHING & self.rules.keys()
-        if weighing and run.config.trust_sampler and has_ratio(run):
+        ratio = has_ratio(run.algorithm, run.hyperparameters)
+        if weighing and run.config.trust_sampler and ratio:
             raise UserError(
                 f"{weighing.pop()} multiplies by π_θ/μ, and so does "
                 f"{run.algorithm.name}, whose ratio is against the sampler: use a rule "
@@ -246,7 +247,7 @@ class RouterShift(LossCorrection):
     def for_run(self, run: Any) -> "RouterShift":
         """Fill in `one_ratio`. Raises `UserError` without routers, or a ratio."""
         check_routers(self, run)
-        if not has_ratio(run):
+        if not has_ratio(run.algorithm, run.hyperparameters):
             raise UserError(
                 f"RouterShift multiplies the ratio, and {run.algorithm.name} has none "
                 "without correct=True"
@@ -268,9 +269,9 @@ class RouterShift(LossCorrection):
         return inputs._replace(logp=logp, old_logp=old_logp, weight=weight)
 
 
-def has_ratio(run: Any) -> bool:
+def has_ratio(method: Algorithm, hyperparameters: Mapping) -> bool:
     """A method may make its ratio optional, by a hyperparameter `correct`."""
-    return {"correct": True, **run.algorithm.defaults, **run.hyperparameters}["correct"]
+    return {"correct": True, **method.defaults, **hyperparameters}["correct"]
 
 
 def check_routers(part: Part, run: Any) -> None:

@@ -37,6 +37,7 @@ from refimpl.loss_terms import (
     RouterShift,
     SamplerMismatch,
     Value,
+    has_ratio,
 )
 from refimpl.models import Model
 from refimpl.moe import can_be_recorded, is_moe, routers
@@ -517,6 +518,10 @@ NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
         "normaliser='constant'",
     ),
     "kl_in": (lambda c, m: c.beta > 0, "beta > 0"),
+    "router_shift": (
+        lambda c, m: has_ratio(m, c.hyperparameters),
+        "a ratio to multiply: set correct=True",
+    ),
 }
 """Settings that need others: a test of whether they act, and what they need."""
 

@@ -281,7 +281,7 @@ WRONG = [
     ({}, {"algorithm": "dr_grpo"}, "set scale_rewards='none'"),
     ({}, {"replay": "R3", "moe": True}, "replay must be 'R2' or None, got 'R3'"),
     ({"gradient_checkpointing": True}, RSPO, "outside the replay"),
-    ({}, {"algorithm": "reinforce", "router_shift": True}, "without correct=True"),
+    ({}, {"algorithm": "reinforce", "router_shift": True}, "set correct=True"),
     ({}, {"advantages": "loo"}, "advantages must be a function or None, got 'loo'"),
 ]
 
