@@ -87,7 +87,7 @@ def bench(
     algorithms: tuple[str, ...] = TRAINED,
     model: Literal["tiny", "smollm2"] = "tiny",
 ) -> None:
-    """Measure speed, memory and accuracy of every method.
+    """Measure speed, memory and accuracy of the methods in `TRAINED`.
 
     Args:
         seeds: runs per method.

@@ -29,6 +29,11 @@ MISTAKES = (
         *("minimum(r * A, ", "minimum(clipped * A, "),
     ),
     (
+        "For Â < 0 you take the larger product, by a max or by a min of the two ratios. "
+        "Multiply by Â first, and take the min for both signs.",
+        *("r * A, clipped * A)", "r, clipped) * A"),
+    ),
+    (
         "There is no clip. Compare r Â with the clipped ratio times Â, and take the "
         "smaller.",
         *("clipped * A)", "r * A)"),

@@ -177,10 +177,6 @@ TYPED = (
         gradient=True,
         mistakes={
             **usual(ppo_loss),
-            "For Â < 0 you take the larger product, by a max or by a min of the two "
-            "ratios. Multiply by Â first, and take the min for both signs.": {
-                "r * A, clipped * A)": "r, clipped) * A"
-            },
             "The value is right, but the ratio is detached, so nothing is learned. "
             "Only old_logp is a constant.": {".exp()": ".exp().detach()"},
         },
