@@ -29,8 +29,8 @@ MISTAKES = (
         *("minimum(r * A, ", "minimum(clipped * A, "),
     ),
     (
-        "For Â < 0 you take the larger product, by a max or by a min of the two ratios. "
-        "Multiply by Â first, and take the min for both signs.",
+        "For Â < 0 you take the larger product, by a max or by a min of the two "
+        "ratios. Multiply by Â first, and take the min for both signs.",
         *("r * A, clipped * A)", "r, clipped) * A"),
     ),
     (
