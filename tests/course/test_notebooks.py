@@ -82,32 +82,8 @@ def test_a_claim_stands_with_what_is_not_compared(path):
     assert "nbval-skip" not in json.dumps([c["metadata"] for c in cells])
 
 
-def modules() -> dict[str, ast.Module]:
-    """The files of the course and of its web edition, by the name they are imported."""
-    found = {}
-    folder = ROOT / "notebooks"
-    rooms = folder / "course", folder / "web"
-    for path in (path for room in rooms for path in room.rglob("*.py")):
-        parts = path.relative_to(folder).with_suffix("").parts
-        name = ".".join(part for part in parts if part != "__init__")
-        found[name] = ast.parse(path.read_text("utf-8"))
-    return found
 
 
-def test_the_course_knows_no_web_edition_and_no_import_runs_in_a_circle():
-    """Imports in functions count, too."""
-    trees = modules()
-    graph = {}
-    for name, tree in trees.items():
-        asked = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-        every = {(n.module, f"{n.module}.{a.name}") for n in asked for a in n.names}
-        graph[name] = {part if part in trees else whole for whole, part in every}
-        graph[name] &= trees.keys() - {name}
-    TopologicalSorter(graph).prepare()  # CycleError, if there is one
-    course = [name for name in graph if name.startswith("course")]
-    assert [n for n in course if any(o.startswith("web") for o in graph[n])] == []
-    below = {other for name in course if ".kit" in name for other in graph[name]}
-    assert [name for name in below if not re.match(r"course(\.kit\b.*)?$", name)] == []
 
 
 @pytest.mark.parametrize("path", TAUGHT, ids=lambda path: path.stem)
