@@ -1,9 +1,7 @@
 """The committed notebooks were executed, in order, and promise what nbval can check."""
 
-import ast
 import json
 import re
-from graphlib import TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
 
@@ -80,10 +78,6 @@ def test_a_claim_stands_with_what_is_not_compared(path):
         noise = re.search(r"\d(?:\.\d+)?e-(?:0[89]|[1-9]\d)\b", printed(cell))
         assert not (verdict if ignored(cell) else noise), source(cell)[:60]
     assert "nbval-skip" not in json.dumps([c["metadata"] for c in cells])
-
-
-
-
 
 
 @pytest.mark.parametrize("path", TAUGHT, ids=lambda path: path.stem)

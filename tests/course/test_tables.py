@@ -113,8 +113,6 @@ def test_what_changes_and_is_not_returned_is_refused():
         tables.tables(seesaw(["title"]))
 
 
-
-
 def shown(cell: dict) -> list[str]:
     """The tables that a cell's outputs name, each beside a picture for GitHub."""
     every = [one.get("data", {}) for one in cell.get("outputs", ())]
