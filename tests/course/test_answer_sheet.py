@@ -54,9 +54,3 @@ def test_a_number_is_judged_alike_on_a_grid_and_beside_each_threshold(key):
         if "Your answer: " in wanted:  # the page shows the number as it was typed
             said, wanted = (one.split("Your answer: ")[0] for one in (said, wanted))
         assert said == wanted, x
-
-
-def test_where_code_is_asked_for_there_is_no_sheet():
-    asked = {key: one for key, one in exercises().items() if key not in WITHOUT_CODE}
-    assert len(WITHOUT_CODE) > 55 and len(asked) > 20
-    assert not any(map(answer_sheet, asked.values()))

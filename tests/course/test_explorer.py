@@ -68,49 +68,6 @@ def test_a_preset_sets_several_controls_and_draws_once():
     assert len(drawn) == 2, "the controls are still listened to"
 
 
-def test_a_move_is_called_when_a_control_that_it_names_has_changed():
-    figure, axis = plt.subplots(figsize=(2, 2))
-    called = []
-
-    def left(a):
-        called.append(("left", a))
-        return [axis.title]
-
-    def both(a, b):
-        called.append(("both", a, b))
-        return [axis.title]
-
-    controls = {name: explorer.slider(name, 0, 0, 3, 1) for name in "ab"}
-    play = explorer.Explorer(figure, [left, both], controls)
-    called.clear()
-    play.controls["b"].value = 2
-    assert called == [("both", 0, 2)]
-    play.set(a=1, b=3)
-    assert called[1:] == [("left", 1), ("both", 1, 3)]
-
-
-@pytest.fixture
-def sapo() -> sapo_explorer.Play:
-    return sapo_explorer.sapo_explorer()
-
-
-class Fake:
-    """A run of `train` that costs nothing, and what it was asked for."""
-
-    def __init__(self, rewards):
-        self.rewards, self.asked = rewards, []
-        self.busy: list[bool] = []
-
-    def __call__(self, method, *, config, hooks, **_):
-        self.asked.append((method, config))
-        run = SimpleNamespace(history=History("sapo"))
-        for step, reward in enumerate(self.rewards):
-            run.history.rows.append({"reward": reward})
-            hooks[0](run, step)
-            self.busy.append(self.play.train.disabled)
-        return run.history
-
-
 def test_the_gate_that_trains_is_the_gate_that_is_drawn():
     gate = sapo_explorer.Gate("one-sided", 3.0, 7.0)
     method, settings = gate.method()
@@ -134,11 +91,17 @@ def test_a_gate_of_ones_own_is_drawn_beside_the_others_and_trains(given, monkeyp
         assert column["line"].get_ydata() == pytest.approx(expected)
         assert len(column["line"].axes.lines) > 3, "GRPO's and SAPO's stay"
     assert title(play.figure).startswith("bell keeps")
-    fake = Fake([0.5])
-    fake.play = play
-    monkeypatch.setattr(sapo_explorer, "train", fake)
+    asked = []
+
+    def train(method, *, config, hooks, **_):
+        asked.append((method, config))
+        history = History("sapo", [{"reward": 0.5}])
+        hooks[0](SimpleNamespace(history=history), 0)
+        return history
+
+    monkeypatch.setattr(sapo_explorer, "train", train)
     play.train.click()
-    ((method, config),) = fake.asked
+    ((method, config),) = asked
     assert method.name == "bell" and not config.hyperparameters
     assert play.controls["tau_pos"].disabled, "it has no temperature"
     play.buttons["one-sided 8.8"].click()

@@ -1,9 +1,7 @@
 """The committed notebooks were executed, in order, and promise what nbval can check."""
 
-import ast
 import json
 import re
-from graphlib import TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,10 +14,12 @@ from tests.tools.pages import cells as load
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-CHAPTERS = [path for path in NOTEBOOKS if path.stem != "10b_evidence"]
-"""That one is an appendix, which has no exercises, unlike 01b, 02b and 13b."""
-TAUGHT = [path for path in CHAPTERS if "## Remember" in path.read_text("utf-8")]
-"""Chapters in the anatomy of the core path."""
+TAUGHT = [
+    path
+    for path in NOTEBOOKS
+    if "## Remember" in path.read_text("utf-8") and path.stem != "10b_evidence"
+]
+"""Chapters in the anatomy of the core path; the appendix asks for no code."""
 
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
@@ -38,16 +38,6 @@ def printed(cell: dict) -> str:
     tables = [o.get("data", {}).get("text/markdown", "") for o in shown]
     texts = [o.get("text", table) for o, table in zip(shown, tables)]
     return "".join("".join(text) for text in texts)
-
-
-def test_every_chapter_is_there_and_in_the_readme():
-    numbers = [path.stem.split("_")[0] for path in CHAPTERS]
-    plain = [number for number in numbers if number.isdigit()]
-    assert plain == [f"{n:02}" for n in range(len(plain))]
-    others = [number for number in numbers if number not in plain]
-    assert others == ["01b", "02b", "13b", "tour"]
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [p.name for p in NOTEBOOKS if f"(notebooks/{p.name})" not in readme] == []
 
 
 @each
@@ -88,34 +78,6 @@ def test_a_claim_stands_with_what_is_not_compared(path):
         noise = re.search(r"\d(?:\.\d+)?e-(?:0[89]|[1-9]\d)\b", printed(cell))
         assert not (verdict if ignored(cell) else noise), source(cell)[:60]
     assert "nbval-skip" not in json.dumps([c["metadata"] for c in cells])
-
-
-def modules() -> dict[str, ast.Module]:
-    """The files of the course and of its web edition, by the name they are imported."""
-    found = {}
-    folder = ROOT / "notebooks"
-    rooms = folder / "course", folder / "web"
-    for path in (path for room in rooms for path in room.rglob("*.py")):
-        parts = path.relative_to(folder).with_suffix("").parts
-        name = ".".join(part for part in parts if part != "__init__")
-        found[name] = ast.parse(path.read_text("utf-8"))
-    return found
-
-
-def test_the_course_knows_no_web_edition_and_no_import_runs_in_a_circle():
-    """Imports in functions count, too."""
-    trees = modules()
-    graph = {}
-    for name, tree in trees.items():
-        asked = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-        every = {(n.module, f"{n.module}.{a.name}") for n in asked for a in n.names}
-        graph[name] = {part if part in trees else whole for whole, part in every}
-        graph[name] &= trees.keys() - {name}
-    TopologicalSorter(graph).prepare()  # CycleError, if there is one
-    course = [name for name in graph if name.startswith("course")]
-    assert [n for n in course if any(o.startswith("web") for o in graph[n])] == []
-    below = {other for name in course if ".kit" in name for other in graph[name]}
-    assert [name for name in below if not re.match(r"course(\.kit\b.*)?$", name)] == []
 
 
 @pytest.mark.parametrize("path", TAUGHT, ids=lambda path: path.stem)

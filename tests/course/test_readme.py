@@ -9,8 +9,7 @@ import pytest
 
 import refimpl
 from tests.tools import tables
-from web import instructor, start
-from web.page import prose
+from web import instructor
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,21 +36,9 @@ def test_the_readmes_minutes_are_those_of_the_website():
     rows = re.findall(r"notebooks/(\w+)\.ipynb\) \|.*\| (\d+) \|", readme)
     pages = [SimpleNamespace(file=f"{name}.html", title="") for name, _ in rows]
     counted = [str(instructor.told(page).minutes) for page in pages]
-    assert len(rows) == 25 and counted == [minutes for _, minutes in rows]
-
-
-def test_an_elective_says_when_it_is_needed_and_what_to_read_first():
-    """What it asks for comes before it, and no core chapter asks for an elective."""
-    line = re.compile(
-        r"# .+\n\n\*Elective\. Come here when .+\. Read (.+) first\.\*\n\n"
-    )
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
-        said = line.match(prose(path.stem))
-        assert bool(said) == (path.stem.split("_")[0] not in [*start.CORE, "tour"]), (
-            path.stem
-        )
-        first = re.findall(r"\]\((\w+)\.ipynb\)", said[1]) if said else []
-        assert all(stem < path.stem for stem in first) and bool(first) == bool(said)
+    assert counted == [minutes for _, minutes in rows]
+    every = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+    assert sorted(name for name, _ in rows) == every
 
 
 @pytest.mark.parametrize("page", tables.MADE)

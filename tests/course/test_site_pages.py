@@ -35,24 +35,6 @@ def chapters() -> list[Page]:
     return [chapter(path) for path in sorted(NOTEBOOKS.glob("*.ipynb"))]
 
 
-def test_the_arrows_of_a_chapter_follow_the_core_path_or_lead_into_an_elective():
-    names = "00_a 01_a 02_ppo 02b_kl 03_grpo 13_real 14_out 19_end after".split()
-    core = {"00_a", "01_a", "02_ppo", "03_grpo", "13_real", "after"}
-    pages = [
-        Page(f"{name}.html", name, "", build.CORE if name in core else build.ELECTIVES)
-        for name in names
-    ]
-    leads = {
-        page.title: [one.title for _, one in build.arrows(page, pages)]
-        for page in pages
-    }
-    assert leads["01_a"] == ["00_a", "02_ppo"]
-    assert leads["02_ppo"] == ["01_a", "03_grpo", "02b_kl"]
-    assert leads["02b_kl"] == ["14_out", "03_grpo"]
-    assert leads["13_real"] == ["03_grpo", "after", "14_out"]
-    assert leads["19_end"] == ["14_out", "after"]
-
-
 @pytest.fixture(scope="module")
 def made(chapters) -> dict[str, Page]:
     return {page.file: page for page in build.made(chapters)}

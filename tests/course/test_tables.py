@@ -113,17 +113,6 @@ def test_what_changes_and_is_not_returned_is_refused():
         tables.tables(seesaw(["title"]))
 
 
-def test_what_is_displayed_is_kept_under_its_name(tmp_path, monkeypatch):
-    monkeypatch.setattr(explorer.Explorer, "shown", None)
-    tables.keep(str(tmp_path))
-    moved = {"returns": ["line", "title"]}
-    assert explorer.STORED not in seesaw(**moved)._repr_mimebundle_()[0]
-    data, said = seesaw(**moved, name="seesaw")._repr_mimebundle_()
-    (table,) = tmp_path.iterdir()
-    assert data[explorer.STORED] == {"table": table.stem} == {"table": "seesaw"}
-    assert said[explorer.STORED] == {"still": json.loads(table.read_text())["still"]}
-
-
 def shown(cell: dict) -> list[str]:
     """The tables that a cell's outputs name, each beside a picture for GitHub."""
     every = [one.get("data", {}) for one in cell.get("outputs", ())]

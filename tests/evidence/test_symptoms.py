@@ -37,7 +37,7 @@ OURS = TRLS | {
     "nucleus": {"… everywhere, much"},
     "stale": {"… more with every update"},
     "end": {},  # sixteen rollouts do not show that EOS is missing
-    **{name: {} for name in "grpo ppo dr_grpo dapo cispo sapo bfloat16".split()},
+    **{name: {} for name in "grpo ppo bfloat16".split()},
 }
 FILES = {f"trl_{name}.json": rows for name, rows in TRLS.items()}
 FILES |= {f"{name}.csv": rows for name, rows in OURS.items() if name != "healthy"}
@@ -147,24 +147,6 @@ def test_facts_are_these_by_hand():
     assert symptoms.fall(symptoms.Column([8.0, 4.0, 4.0, 2.0])) == 0.75
     (ratio,) = symptoms.findings(log_of(log_ratio__q01=[0.0, -0.5, -4.0, -2.0]))
     assert ratio.since == 2 and "is at most -4, at step 2" in ratio.words
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("at", [40, 100, 160])
-def test_a_break_is_dated_where_it_is(sign, at):
-    """A jump, a slope, and a decay; from a level, and after a way up."""
-    dice = random.Random(at)
-    for after in (
-        lambda t: 1.0,
-        lambda t: t / (200 - at),
-        lambda t: 1 - math.exp(-t / 30),
-    ):
-        for before in (lambda i: 0.0, lambda i: (at - i) / at):
-            x = [
-                sign * (before(i) if i < at else after(i - at)) + dice.gauss(0, 0.05)
-                for i in range(200)
-            ]
-            assert abs(symptoms.Column(x).onset(sign) - at) < 20
 
 
 def test_what_never_rose_has_not_risen_before_it_fell():
@@ -365,29 +347,8 @@ FORMS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_says_the_same(tmp_path, form):
-    """A run of ours in each form, under verl's names where it has one."""
-    of = logs.read(LOGS / "sign.csv")
-    verls = {"reward": "critic/score/mean", "entropy": "actor/entropy"}
-    names = [verls.get(name, name) for name in of.columns]
-    rows = [dict(zip(names, cells)) for cells in zip(*of.columns.values())]
-    (tmp_path / "log").write_text(in_form(form, rows))
-    read = logs.read(tmp_path / "log")
-    assert read.called["reward"].endswith(
-        "critic/score/mean".replace("/", read_as(form))
-    )
-    whole = -1 if form == "cut state" else None
-    assert read.columns["entropy"] == of.columns["entropy"][:whole]
-    assert form == "cut state" or named(read) == named(of)
-
-
-def read_as(form: str) -> str:
-    return " / " if form in ("notebook", "bars") else "/"
-
-
 NUMBERS = st.floats(-1e6, 1e6).map(lambda x: x + 0.0) | st.just(math.nan) | st.none()
-HISTORIES = st.integers(4, 9).flatmap(
+HISTORIES = st.integers(5, 9).flatmap(
     lambda n: st.fixed_dictionaries(
         {"reward": st.lists(st.floats(-9, 9), min_size=n, max_size=n)}
         | {
@@ -398,21 +359,23 @@ HISTORIES = st.integers(4, 9).flatmap(
 )
 
 
-@pytest.mark.parametrize("form", [form for form in FORMS if form != "cut state"])
+@pytest.mark.parametrize("form", FORMS)
 @given(history=HISTORIES)
 def test_a_known_history_is_read_back_equal_from_every_form(
     tmp_path_factory, form, history
 ):
+    """Of a file that is cut off, up to the row in which it ends."""
     rows = [dict(zip(history, cells)) for cells in zip(*history.values())]
+    whole = len(rows) - (form == "cut state")
     path = tmp_path_factory.mktemp("log") / "log"
     path.write_text(in_form(form, rows))
     log = logs.read(path)
-    assert log.steps == [*range(len(rows))]
+    assert log.steps == [*range(whole)]
     names = {"rewards/a/mean": "rewards: rewards/a/mean"}
     names |= {"rewards/b/mean": "rewards: rewards/b/mean"}
     for name, cells in history.items():
-        given = log.columns.get(names.get(name, name), [None] * len(rows))
-        assert str(given) == str(cells), name  # nan is not equal to itself
+        given = log.columns.get(names.get(name, name), [None] * whole)
+        assert str(given) == str(cells[:whole]), name  # nan is not equal to itself
 
 
 RISES = [round(0.2 + 0.015 * i, 3) for i in range(40)]
@@ -438,7 +401,6 @@ NOT = "reward rises, accuracy does not"
     [
         ([*STEPS, *EVALS], "state", [NOT]),
         (VERL, "verl's file", [NOT]),
-        (VERL, "verl's console", [NOT]),
         (
             [*({"reward": x} for x in FLAT), *EVALS],
             "printed",

@@ -239,10 +239,6 @@ def test_only_a_whole_text_of_the_task_is_evaluated(source, scored_by):
         assert scored_by(source, ("3 + 4 ", "3"), entry)
 
 
-FORMULAS = r"\frac{x^3}{3}+C|\lim_{x\to0}\frac{\sin x}{x}|\sum_{n=1}^\infty 1/n^2|"
-FORMULAS += r"\int e^{-x^2}dx|\frac{\partial(xy)}{\partial x}|e^{i\pi}"
-
-
 @pytest.mark.filterwarnings("ignore::refimpl.tasks.TaskWarning")
 def test_a_process_scores_until_it_ends_and_a_new_one_takes_its_place(scored_by):
     source = (
@@ -269,7 +265,6 @@ def test_a_scorer_that_changes_its_entry_does_so_for_one_answer(scored_by):
         # 1.5 s would pass the default of 2 s
         ("return float(time.sleep(1.5 * (answer == '7')) is None)", "than 1 s", 1.0),
         ("raise SystemExit", "raised SystemExit", 0.0),
-        ("return 'much'", "raised ValueError", 0.0),
         pytest.param(
             "return float(len(bytes(5 * 2**30)) > 0)",
             *("raised MemoryError", 0.0),
@@ -287,11 +282,6 @@ def test_a_failing_scorer_costs_the_answer(source, words, paid, scored_by):
 def test_a_score_outside_0_and_1_is_refused(value, scored_by):
     with pytest.raises(UserError, match=r"scorer of mine returned .* for the answer"):
         scored_by(f"return {value}")
-
-
-def test_of_a_long_answer_the_end_is_judged():
-    given = ["8" * 9000, " " * 9000 + "7"]
-    assert judge.scores(SUM_SCORER, given, [SEVEN] * 2) == [0.0, 1.0]
 
 
 def test_one_process_is_kept_and_a_script_without_a_main_guard_may_score(tmp_path):

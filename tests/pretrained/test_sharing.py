@@ -19,12 +19,9 @@ from tests.worlds import (
     gpt2,
     llama,
     prepared,
+    random_model,
     with_lora,
 )
-
-
-def model():
-    return build("tiny", TOKENIZER).double().eval()
 
 
 def ragged() -> Rollout:
@@ -107,7 +104,7 @@ def test_logits_by_slices_give_the_same(share, monkeypatch):
 
 
 def test_no_more_logits_than_a_slice_stand_in_memory(monkeypatch):
-    policy, seen = model(), []
+    policy, seen = random_model().double(), []
     monkeypatch.setattr(logprobs, "SLICE", 18 * 4)
     policy.lm_head.register_forward_hook(lambda _, __, out: seen.append(out.numel()))
     # Nothing is drawn in a slice: a GPU would be asked for its generator's state.
@@ -150,8 +147,8 @@ def test_prompts_are_shared_where_it_pays(monkeypatch):
     ids = torch.cat([torch.full((7, 30), 4), batch.ids], 1)
     long = replace(batch, ids=ids, prompt_length=batch.prompt_length + 30)
     for policy, rollout, shared in (
-        (model(), long, True),
-        (model(), batch.rows(torch.tensor([0, 1, 3])), False),  # a response each
+        (random_model(), long, True),
+        (random_model(), batch.rows(torch.tensor([0, 1, 3])), False),  # a response each
         (build("tiny-moe", TOKENIZER), long, False),
     ):
         spy.reset_mock()
