@@ -1,5 +1,6 @@
 """What a run measured: in numbers that keep every digit, and in samples to read."""
 
+import json
 import math
 from dataclasses import replace
 from types import SimpleNamespace
@@ -190,3 +191,12 @@ def test_samples_are_what_was_sampled_and_paid_and_change_nothing():
     assert history == small_run()
     kept = [(s["prompt"], s["completion"], s["reward"]) for s in history.samples]
     assert kept == seen[0][::4] + seen[2][::4]
+
+
+def test_json_lines_give_the_samples_back(tmp_path):
+    samples = [sample_of(NASTY, "語=", 3, -0.5), sample_of()]
+    path = tmp_path / "new" / "samples.jsonl"
+    History("grpo", samples=samples).save_samples(path)
+    text = path.read_bytes().decode("ascii")
+    assert text.count("\n") == 2 and text.replace("\n", "").isprintable()
+    assert [json.loads(row) for row in text.splitlines()] == samples
