@@ -21,7 +21,6 @@ from refimpl.gate import from_gate
 from refimpl.options import has_penalty
 from refimpl.validation import UserError
 from tests.losses.batches import (
-    EXACT,
     FLOAT64,
     INF,
     NAN,
@@ -142,10 +141,6 @@ def penalised(algorithm, chosen) -> bool:
     return algorithm.name in ("dro", "kimi") or "tau" in chosen
 
 
-OF_PAPERS = [one for one in SETTINGS if one.values[0].name in PAPERS]
-WITHOUT_PENALTY = [one for one in OF_PAPERS if not penalised(*one.values)]
-
-
 @pytest.mark.parametrize("name", PAPERS)
 def test_an_entry_is_the_paper_s(name):
     assert [key for key in ALGORITHMS if key in PAPERS] == list(PAPERS)
@@ -223,23 +218,6 @@ def test_whether_an_objective_acts_without_an_advantage_is_known(algorithm, chos
     assert acts == penalised(algorithm, chosen) or algorithm.name not in PAPERS
 
 
-@pytest.mark.parametrize(("algorithm", "chosen"), WITHOUT_PENALTY)
-def test_the_papers_objectives_are_proportional_to_the_advantage(algorithm, chosen):
-    """value(c Â) = c value(Â) for c > 0, with the same tokens clipped.
-
-    The size of the advantages is the reward's unit: it must not decide what is clipped.
-    """
-    for c, seed in ((1e-3, 0), (0.3, 1), (50.0, 2), (1e3, 3)):
-        tokens = stale_tokens(seed=seed)
-        scaled = replace(tokens, advantages=c * tokens.advantages)
-        one, other = (objective_of(algorithm, t, **chosen) for t in (tokens, scaled))
-        slopes = [slope_of(x.value, tokens) for x in (one, other)]
-        for now, usual in ((other.value, one.value), slopes[::-1]):
-            assert_close(now, c * usual, rtol=1e-12, atol=1e-12)
-        for before, after in zip(one[1:], other[1:]):
-            assert before is after is None or torch.equal(before, after)
-
-
 def mine(objective, **other):
     """An algorithm of one's own, made of its objective."""
     return replace(GRPO, name="mine", objective=objective, **other)
@@ -273,24 +251,6 @@ def test_a_gate_that_is_negative_everywhere_is_warned_of_once(recwarn):
     for _ in range(2):
         loss_of(turned, *batch)
     assert ["negative at every token" in str(w.message) for w in recwarn] == [True]
-
-
-@every
-def test_a_loss_is_minus_the_sum_of_weight_times_objective(algorithm):
-    """Linear in the weight: slices add up, and a truncated weight multiplies."""
-    t = stale_tokens(spread=0.1)
-    other = torch.rand(t.mask.shape, generator=torch.Generator().manual_seed(2))
-
-    def loss(weight):
-        return algorithm.policy_loss(
-            t.logp, t.old_logp, t.advantages, t.mask, weight
-        ).loss
-
-    for weight in (t.weight, other, 2 * t.weight + other):
-        by_hand = -(objective_of(algorithm, replace(t)).value * weight).sum()
-        assert_close(loss(weight), by_hand, **EXACT)
-        assert_close(slope_of(loss(weight), t), slope_of(by_hand, t), **EXACT)
-    assert (loss(t.weight) - loss(other)).abs() > 1e-3
 
 
 @pytest.mark.parametrize("width", [4, 1])

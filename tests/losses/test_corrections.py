@@ -1,7 +1,4 @@
-"""What a sampler that is not π_old costs a token: by hand, and as engines have it.
-
-verl's and TRL's own functions are asked in `tests/bridges/test_engines_corrections.py`.
-"""
+"""What a sampler that is not π_old costs a token, by hand."""
 
 import pytest
 import torch

@@ -159,19 +159,11 @@ def test_differences_telescope_and_reward_no_stay():
 # What a rollout shows
 
 
-def rollout_of_calls():
+def test_a_state_is_all_that_was_written_before():
     model, tokenizer, _ = rl.warm_start(rl.WarmStart(world=WORLD))
-    rows = WORLD.sample(32, 0)
-    prompts = [row["prompt"] for row in rows for _ in range(2)]  # each comes twice
+    prompts = [row["prompt"] for row in WORLD.sample(32, 0) for _ in range(2)]
     given = {"group_size": 4, "observe": WORLD.observe, "max_turns": 7, "seed": 0}
     rollout = rl.sample(model.float(), tokenizer, prompts, **given)
-    truth = [row["answer"] for row in rows for _ in range(8)]
-    paid = WORLD.reward(None, rollout.texts(tokenizer), answer=truth)
-    return tokenizer, rollout, torch.tensor(paid)
-
-
-def test_a_state_is_all_that_was_written_before():
-    tokenizer, rollout, _ = rollout_of_calls()
     found = seen(WORLD, tokenizer, rollout)
     states, scores, named = found["states"], found["state_scores"], {}
     for row in range(len(rollout)):

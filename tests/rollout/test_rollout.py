@@ -306,13 +306,3 @@ def drawn(model, reader: type[Decoder], monkeypatch, **settings):
     monkeypatch.setattr(sampling, "decoder", lambda _: reader)
     settings = {"group_size": 40, "temperature": 3.0, "max_new_tokens": 24} | settings
     return sample(model, TOKENIZER, ALIKE, **settings)
-
-
-def mixed(reader: type[Decoder]) -> type[Decoder]:
-    """`reader`, but when rows leave the others change places."""
-
-    class Mixed(reader):
-        def keep(self, rows):
-            super().keep(rows.flip(0))
-
-    return Mixed

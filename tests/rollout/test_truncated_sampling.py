@@ -40,37 +40,23 @@ KEEP = {"top_k": 3}, {"top_p": 0.9}, {"top_p": 0.3}, {"top_k": 7, "top_p": 0.8}
 BY_KEEP = pytest.mark.parametrize("keep", KEEP, ids=str)
 
 
-def by_transformers(logits, top_k=None, top_p=None):
-    """Its processors, in the order in which `generate` applies them."""
-    if top_k is not None:
-        logits = TopKLogitsWarper(top_k)(None, logits)
-    if top_p is not None:
-        logits = TopPLogitsWarper(top_p)(None, logits)
-    return logits.log_softmax(-1)
-
-
-def drawn(model, temperature=1.3, **settings):
-    settings = {"group_size": 12, "max_new_tokens": 20, "seed": 3, **settings}
-    return sample(model, TOKENIZER, PROMPTS, temperature=temperature, **settings)
-
-
-def whole(model, rollout, temperature):
-    """The policy's log-probs of every token of the vocabulary, by a plain pass."""
-    with torch.no_grad():
-        logits = model(rollout.ids, use_cache=False).logits
-    rows = torch.arange(len(rollout))[:, None]
-    return (logits[rows, rollout.positions - 1] / temperature).log_softmax(-1)
-
-
 @BY_KEEP
 def test_what_is_drawn_and_its_log_prob_and_entropy(keep):
     """From a plain pass and the processors of transformers; float64."""
     model = llama().double()  # it has clear preferences
-    rollout = drawn(model, **keep)
-    real = rollout.mask.bool()
+    settings = {"group_size": 12, "max_new_tokens": 20, "temperature": 1.3, "seed": 3}
+    rollout = sample(model, TOKENIZER, PROMPTS, **settings, **keep)
+    rows, real = torch.arange(len(rollout))[:, None], rollout.mask.bool()
     assert real.sum() > 300
-    policy = whole(model, rollout, 1.3)[real]
-    left = by_transformers(policy, **keep)
+    with torch.no_grad():
+        logits = model(rollout.ids, use_cache=False).logits
+    policy = (logits[rows, rollout.positions - 1][real] / 1.3).log_softmax(-1)
+    left = policy
+    if "top_k" in keep:
+        left = TopKLogitsWarper(keep["top_k"])(None, left)
+    if "top_p" in keep:
+        left = TopPLogitsWarper(keep["top_p"])(None, left)
+    left = left.log_softmax(-1)
     logp = left.gather(1, rollout.tokens[real][:, None])[:, 0]
     assert (logp - rollout.logp[real]).abs().max() < 1e-9  # so none was removed
     entropy = torch.distributions.Categorical(left.exp()).entropy()

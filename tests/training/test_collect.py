@@ -2,8 +2,6 @@
 
 import warnings
 from collections.abc import Callable
-from functools import partial
-from types import SimpleNamespace
 from typing import NamedTuple
 from unittest.mock import Mock
 
@@ -11,10 +9,9 @@ import pytest
 import torch
 
 from refimpl import collect, updates
-from refimpl.advantages import CRITIC_FREE, Scored, group_relative
+from refimpl.advantages import Scored, group_relative
 from refimpl.hooks import warn_if_never_right
 from refimpl.logprobs import log_probs
-from refimpl.options import by_component
 from refimpl.responses import (
     DynamicSampling,
     DynamicSamplingError,
@@ -158,34 +155,6 @@ def test_groups_that_differ_are_drawn_until_enough(rounds, wanted, most, taken, 
     assert len(found.texts) == len(scores)
     later = found.correct[len(rounds[0]) :].tolist()
     assert later == [9.0 + n for n in asked for _ in rounds[n]]
-
-
-GROUPWISE = {**CRITIC_FREE}
-del GROUPWISE["reinforce_plus_plus"], GROUPWISE["reinforce_plus_plus_baseline"]
-del GROUPWISE["batch_centred"]
-
-
-@pytest.mark.parametrize("name", GROUPWISE)
-def test_a_group_is_alive_where_its_advantages_differ_from_0(name):
-    """So dynamic sampling and `frac_reward_zero_std` look at what the method compares.
-    The other three look across prompts, which moves every group."""
-    half, estimate = torch.tensor([0.0, 0.5, 1.0]), GROUPWISE[name]
-    parts = half[torch.randint(3, (60, 2), generator=torch.manual_seed(0))]
-    parts[:2] = torch.tensor([[1.0, 0.0], [0.5, 1.0]])  # the sum is 1 in both
-    weights = (1.0, 0.5)
-    found = drawn(*(parts @ torch.tensor(weights)).tolist())
-    found.components = dict(zip("ab", parts.T))
-    if name == "gdpo":
-        found.compare = partial(by_component, SimpleNamespace(weights=weights))
-    rollout = found.rollout
-    known = {"mask": rollout.mask, "components": parts, "weights": weights}
-    moved = estimate(Scored(found.rewards, rollout.group, **known)).view(-1, 2)
-    assert found.alive.tolist() == (moved != 0).any(-1).tolist()
-    assert found.alive[0] == (name == "gdpo") and 0 < found.alive.float().mean() < 1
-    dead = describe(found, Habits(len))["frac_reward_zero_std"]
-    assert dead == pytest.approx(1 - found.alive.float().mean().item())
-    rows = DynamicSampling(99, 1)(lambda: found).rows
-    assert rollout.group[rows].unique().tolist() == found.alive.nonzero()[:, 0].tolist()
 
 
 def right_for_some(prompts, completions, **_):

@@ -6,19 +6,15 @@ import pytest
 import torch
 from torch import tensor
 
-from refimpl import train
 from refimpl.algorithms import LossInputs
 from refimpl.entropy import AdaptiveEntropy, ClipCov, KLCov, TopEntropy, covariance
 from refimpl.logprobs import Reading
 from refimpl.rollout import Batch, Rollout
 from tests.worlds import (
-    SMALL,
-    TOKENIZER,
     fixed_noise,
     largest_difference,
     same_weights,
     small_run,
-    warm_model,
 )
 
 H = [0.9, 0.05, 0.02, 0.6, 0.01, 0.03, 0.7, 0.04, 0.02, 0.01]
@@ -152,9 +148,8 @@ OBJECTS = {
 @pytest.mark.parametrize("name", OBJECTS)
 def test_micro_batches_change_nothing_and_the_object_does(name):
     def run(size, **objects):
-        config = replace(SMALL, dtype="float64", micro_batch_size=size)
-        given = {"model": warm_model(), "tokenizer": TOKENIZER, "reward": fixed_noise}
-        return train("grpo", config=config, progress=False, **given, **objects)
+        given = {"dtype": "float64", "micro_batch_size": size, "reward": fixed_noise}
+        return small_run(**given, **objects)
 
     one, two = run(16, **OBJECTS[name]), run(3, **OBJECTS[name])
     assert largest_difference(one.model, two.model) < 1e-9

@@ -1,29 +1,24 @@
 """Objects handed to `train` do what the settings of that name do, and no less."""
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
-import torch
 
-from refimpl import ALGORITHMS, UserError, prepare, train
+from refimpl import ALGORITHMS, UserError
 from refimpl.checkpoint import Checkpoint
 from refimpl.logprobs import log_probs
 from refimpl.loss_terms import KL, Entropy, SamplerMismatch
 from refimpl.samplers import Delayed, Rounded
 from tests.worlds import (
-    SMALL,
-    TOKENIZER,
     fixed_noise,
+    prepared,
     random_moe,
+    same_weights,
+    small_run,
     warm_model,
 )
 
-
-def run(reward=fixed_noise, settings=None, **objects):
-    config = replace(SMALL, **settings or {})
-    given = {"model": warm_model(), "tokenizer": TOKENIZER, "reward": reward}
-    return train("grpo", config=config, progress=False, **given, **objects)
+run = partial(small_run, reward=fixed_noise)
 
 
 CUT = {"token_truncate": 1.0}
@@ -41,10 +36,9 @@ PAIRS = {
 @pytest.mark.parametrize("name", PAIRS)
 def test_an_object_handed_in_is_the_setting_of_that_name(name):
     settings, objects = PAIRS[name]
-    by_setting, by_object = run(settings=settings), run(**objects)
+    by_setting, by_object = run(**settings), run(**objects)
     assert by_object == by_setting and by_object != run()
-    for one, other in zip(by_object.model.parameters(), by_setting.model.parameters()):
-        assert torch.equal(one, other)
+    assert same_weights(by_object.model, by_setting.model)
 
 
 class Bare:
@@ -56,10 +50,9 @@ class Bare:
 
 def test_a_run_is_resumed_with_the_same_objects_and_no_others(tmp_path):
     """By class and fields; of an object without a repr by its class."""
-    one, two = {"rollouts": 1}, {"rollouts": 2}
     mine = {"loss_terms": [Bare(), KL(0.1, "k2")], "sampler": Delayed(2)}
-    run(settings=one, checkpoint_dir=tmp_path, **mine)
-    again = partial(run, settings=two, checkpoint_dir=tmp_path, resume=True)
+    run(rollouts=1, checkpoint_dir=tmp_path, **mine)
+    again = partial(run, rollouts=2, checkpoint_dir=tmp_path, resume=True)
     for other in (
         {"loss_terms": []},
         {"loss_terms": [Bare(), KL(0.1, "k3")]},
@@ -79,12 +72,11 @@ def test_objects_that_fit_are_taken_by_every_method(name):
     """Whatever is tried before a run: also with responses of one token, in a rounded
     precision, and with routers."""
     shifts = ALGORITHMS[name].training.get("router_shift")
-    objects = {
+    given = {"model": random_moe() if shifts else warm_model(), "reward": fixed_noise}
+    given |= {
         "loss_terms": [Entropy(0.3), KL(0.4)],
-        "corrections": [SamplerMismatch({"token_reject": (0.5, 2.0)})],
+        "log_probs": lambda *x: log_probs(*x),
     }
-    objects |= {"log_probs": lambda *given: log_probs(*given), "reward": fixed_noise}
+    given |= {"corrections": [SamplerMismatch({"token_reject": (0.5, 2.0)})]}
     for settings in ({"max_new_tokens": 1}, {"dtype": "bfloat16"}):
-        model = random_moe() if shifts else warm_model()
-        config = replace(SMALL, **settings)
-        assert prepare(name, config, model, TOKENIZER, **objects).handed_in
+        assert prepared(name, **given, **settings).handed_in

@@ -122,33 +122,17 @@ def test_a_plain_page_gives_the_history_and_the_weights_of_train(case):
 # One update more by hand, after both models have moved
 
 
-def first_update(name, model, **settings):
-    """A run, its batch, what an update makes its loss, and that loss's models."""
-    run = prepared(name, model=model, dtype="float64", reward=fixed_noise, **settings)
-    models = [m for m in (run.model, run.critic) if m is not None]
-    disturb(models[-1], 0.05)  # a critic begins with V = 0
-    batch, _ = collect(run, 0)
-    for one in models:
-        disturb(one, 0.005, seed=1)
-    return run, batch, measured_loss(run, batch)[0], models
-
-
-def same(found, wanted, models):
-    """Two losses, and their gradients."""
-    assert_close(found, wanted.to(found), rtol=1e-5, atol=1e-7)
-    parameters = [p for m in models for p in m.parameters() if p.requires_grad]
-    for one, other in zip(
-        *(torch.autograd.grad(x, parameters) for x in (found, wanted))
-    ):
-        assert_close(one, other, rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize("name", ["ppo", "sao"])
 def test_a_critic_adds_its_loss_and_its_advantages(name):
     """Whitened over all tokens that were written, those without a loss included."""
-    run, batch, found, models = first_update(
-        name, warm_model(), overlong_filtering=True
-    )
+    given = {"dtype": "float64", "reward": fixed_noise, "overlong_filtering": True}
+    run = prepared(name, **given)
+    models = run.model, run.critic
+    disturb(run.critic, 0.05)  # it begins with V = 0
+    batch, _ = collect(run, 0)
+    for one in models:
+        disturb(one, 0.005, seed=1)
+    found = measured_loss(run, batch)[0]
     method, rollout, mask = run.algorithm, batch.rollout, batch.rollout.mask
     rewards = torch.tensor(fixed_noise(rollout.texts(TOKENIZER)))
     lam = lam_by_length(mask, alpha=1.5) if name == "sao" else 0.95
@@ -161,7 +145,11 @@ def test_a_critic_adds_its_loss_and_its_advantages(name):
     logp, _ = rl.log_probs(run.model, rollout)
     wanted = method.policy_loss(logp, *known).loss
     wanted = wanted + value_loss(values(run.critic, rollout), V, returns, left)
-    same(found, wanted, models)
+    assert_close(found, wanted.to(found), rtol=1e-5, atol=1e-7)
+    weights = [p for m in models for p in m.parameters() if p.requires_grad]
+    pair = (torch.autograd.grad(x, weights) for x in (found, wanted))
+    for one, other in zip(*pair, strict=True):
+        assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("case", [*CASES, "ppo", "sao", "filtered"])

@@ -1,9 +1,8 @@
 """A rollout and its loss by hand: a late sampler, a KL, replay and corrections, in
-whatever combination."""
+combinations that `test_page.py` has not."""
 
-import random
 import zlib
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -12,8 +11,6 @@ from refimpl import Scored, collect, log_probs, moe, normalisers, updates
 from refimpl.kl import ESTIMATORS, k1, k3
 from refimpl.loss_terms import KL, RouterShift, SamplerMismatch
 from refimpl.moe import BALANCE, load_balance, routed
-from refimpl.rollout import Batch
-from refimpl.run import Run
 from tests.worlds import (
     TOKENIZER,
     disturb,
@@ -23,16 +20,31 @@ from tests.worlds import (
     random_moe,
 )
 
+BETA = 0.3
+CUT, BAND = {"token_truncate": 1.0}, {"mean_mask": (0.8, 1.1)}
+AFTER, MOVING = RouterShift("after_clip"), RouterShift(detach=False)
 
-def same_gradients(found, expected) -> bool:
-    """Up to rounding: also in float64 the models' norms are computed in float32."""
-    return bool((found - expected).abs().max() < 1e-5 * expected.abs().max())
+
+class Case(NamedTuple):
+    algorithm: str
+    kl: str
+    replay: str | None
+    rules: dict
+    shift: RouterShift | None
+    top_p: float | None
+    router_noise: float
 
 
-def slopes(loss, model) -> torch.Tensor:
-    given = {"retain_graph": True, "materialize_grads": True, "allow_unused": True}
-    found = torch.autograd.grad(loss, list(model.parameters()), **given)
-    return torch.cat([g.flatten() for g in found])
+CASES = [
+    Case("dr_grpo", "k1", None, {}, None, None, 0.0),
+    Case("grpo", "k2", "R2", CUT, RouterShift(), None, 0.5),
+    Case("gspo", "k3", "R3", BAND, AFTER, 0.8, 0.5),
+    Case("cispo", "k3+", "R3", CUT, MOVING, None, 0.5),
+    Case("gmpo", "unbiased_k3", None, BAND, MOVING, 0.8, 0.0),
+    Case("grpo", "unbiased_k3", "R3", {}, AFTER, None, 0.0),
+    Case("grpo", "reward", "R2", BAND, MOVING, 0.8, 0.5),
+    Case("gspo", "reward", None, CUT, RouterShift(), None, 0.0),
+]
 
 
 def by_text(prompts, completions, **_):
@@ -42,176 +54,98 @@ def by_text(prompts, completions, **_):
     return [paid(c) if p.count("+") % 2 else 1.0 for p, c in pairs]
 
 
-BETA = 0.3
-KLS = {name: {"loss_terms": [KL(BETA, name)]} for name in ESTIMATORS}
-KLS["reward"] = {"kl_in": "reward", "beta": BETA}
-CHOICES = {
-    "algorithm": "grpo dr_grpo gspo cispo gmpo".split(),
-    "top_p": [None, 0.8],
-    "router_noise": [0.0, 0.5],
-    "replay": [None, "R2", "R3"],
-    "rules": [{}, {"token_truncate": 1.0}, {"mean_mask": (0.8, 1.1)}],
-    "shift": [
-        None,
-        RouterShift(),
-        RouterShift("after_clip"),
-        RouterShift(detach=False),
-    ],
-}
-
-
-@dataclass
-class Drawn:
-    """A rollout of settings that were drawn, after a first one and its updates."""
-
-    kl: str
-    chosen: dict
-    run: Run
-    batch: Batch
-    metrics: dict
-
-    @property
-    def mask(self):
-        return self.batch.rollout.mask
-
-    def mean(self, x):
-        total = (x * self.mask).sum() / self.mask.sum()
-        return pytest.approx(total.item(), abs=1e-5)
-
-
-@pytest.fixture(scope="module", params=[(kl, seed) for kl in KLS for seed in range(4)])
+@pytest.fixture(scope="module", params=CASES, ids=lambda c: f"{c.algorithm} {c.kl}")
 def drawn(request):
-    kl, seed = request.param
-    dice = random.Random(f"{kl} {seed}")
-    chosen = {name: dice.choice(values) for name, values in CHOICES.items()}
-    rules, shift = (settings := chosen.copy()).pop("rules"), settings.pop("shift")
-    objects = [SamplerMismatch(rules)] if rules else []
-    objects += [shift] if shift else []
-    late = {"sampler_delay": 1, "dtype": "float64", "reward": by_text}
-    given = late | settings | KLS[kl] | {"corrections": objects}
-    run = prepared(model=random_moe(), **given)
+    """A case, its run, and the second rollout with what was measured of it."""
+    case = request.param
+    settings = {"top_p": case.top_p, "router_noise": case.router_noise}
+    settings |= {"replay": case.replay, "sampler_delay": 1, "dtype": "float64"}
+    in_reward = case.kl == "reward"
+    settings |= {"kl_in": "reward", "beta": BETA} if in_reward else {}
+    objects = [SamplerMismatch(case.rules)] if case.rules else []
+    objects += [case.shift] if case.shift else []
+    terms = [] if in_reward else [KL(BETA, case.kl)]
+    given = {"corrections": objects, "loss_terms": terms, "reward": by_text}
+    run = prepared(case.algorithm, model=random_moe(), **settings, **given)
     disturb(run.reference, 0.1)
     updates(run, collect(run, 0)[0], 0)
-    return Drawn(kl, chosen, run, *collect(run, 1))
+    return case, run, *collect(run, 1)
 
 
-def test_how_far_the_sampler_is_from_the_policy(drawn):
-    """It lags, and may leave tokens out."""
-    rollout, c = drawn.batch.rollout, drawn.run.config
-    assert drawn.run.sampler.noise == c.router_noise  # however late it is
-    old_logp, metrics = drawn.batch.old_logp, drawn.metrics
-    kl = (k1 if c.top_p else k3)(rollout.logp, old_logp)
-    assert c.mismatch and metrics["sampling/kl"] == drawn.mean(kl)
+def near_mean(x, mask):
+    return pytest.approx(((x * mask).sum() / mask.sum()).item(), abs=1e-5)
+
+
+def test_the_distances_of_a_rollout_and_what_is_paid(drawn):
+    """The sampler lags, and may leave tokens out. A KL in the reward is that of all
+    tokens of a response."""
+    case, run, batch, metrics = drawn
+    rollout, old_logp, mask = batch.rollout, batch.old_logp, batch.rollout.mask
+    assert run.sampler.noise == case.router_noise  # however late it is
+    kl = (k1 if case.top_p else k3)(rollout.logp, old_logp)
+    assert run.config.mismatch and metrics["sampling/kl"] == near_mean(kl, mask)
     gap = (rollout.logp - old_logp).abs()
     assert gap.max() > 0.01
     far = "sampling/sampling_logp_difference"
-    assert metrics[f"{far}/mean"] == drawn.mean(gap)
-    assert metrics[f"{far}/max"] == pytest.approx((gap * drawn.mask).max().item())
-
-
-def test_the_distance_from_the_reference_and_what_is_paid(drawn):
-    """Less the KL of all its tokens, if it is in the reward."""
-    batch, rollout = drawn.batch, drawn.batch.rollout
+    assert metrics[f"{far}/mean"] == near_mean(gap, mask)
+    assert metrics[f"{far}/max"] == pytest.approx((gap * mask).max().item())
     with torch.no_grad():
-        reference, _ = log_probs(drawn.run.reference, rollout)
+        reference, _ = log_probs(run.reference, rollout)
     assert torch.allclose(batch.ref_logp, reference, atol=1e-5)
-    moved = (batch.old_logp - batch.ref_logp) * drawn.mask
-    assert drawn.metrics["kl"] == drawn.mean(moved)
+    moved = (old_logp - reference) * mask
+    assert metrics["kl"] == near_mean(moved, mask)
     paid = torch.tensor(by_text(prompts_of(rollout), rollout.texts(TOKENIZER)))
-    if drawn.kl == "reward":
+    if case.kl == "reward":
         paid = paid - BETA * moved.sum(-1)
-    wanted = drawn.run.algorithm.advantages(Scored(paid, rollout.group))
-    wanted = wanted[:, None].expand_as(drawn.mask).to(batch.advantages)
+    wanted = run.algorithm.advantages(Scored(paid, rollout.group))
+    wanted = wanted[:, None].expand_as(mask).to(batch.advantages)
     assert torch.allclose(batch.advantages, wanted, atol=1e-4)
 
 
-class Passed(Drawn):
-    """The policy has moved on since, and all rows are passed."""
-
-    def __init__(self, drawn):
-        super().__init__(drawn.kl, drawn.chosen, drawn.run, drawn.batch, {})
-        run, rollout = self.run, self.batch.rollout
-        disturb(run.model, 0.002)
-        run.zero_advantage_rows_matter = True
-        self.loss, self.metrics = measured_loss(run, self.batch)
-        replayed = rollout.experts if run.config.replay else None
-        with routed(run.model, experts=replayed) as self.now:
-            self.logp, self.entropy = log_probs(run.model, rollout)
-        known = {"group": rollout.group, "max_length": 24}
-        own = run.algorithm.normaliser
-        self.weight = normalisers.apply(own, self.mask.double(), **known)
-        drift = self.now.log_probs(rollout.experts) - rollout.router_logp
-        gamma = (-drift.abs().mean((-1, -2))).exp().clamp(min=0.7)
-        self.gamma = gamma.gather(1, rollout.positions - 1)  # where a log-prob arises
-
-    def added_by(self, term):
-        """To the loss that an update sends backward."""
-        with pytest.MonkeyPatch.context() as patch:
-            kept = [t for t in self.run.loss_terms if t != term]
-            patch.setattr(self.run, "loss_terms", kept)
-            return self.loss - measured_loss(self.run, self.batch)[0]
-
-
-@pytest.fixture(scope="module")
-def passed(drawn):
-    return Passed(drawn)
-
-
-def balance(p):
-    rollout = p.batch.rollout
-    real = torch.arange(rollout.ids.shape[1]) < rollout.end[:, None]
-    return BALANCE * load_balance(p.now, real)
-
-
-def kl(p):
-    each = ESTIMATORS[p.kl](p.logp, p.batch.ref_logp, p.batch.old_logp)
-    return BETA * (each * p.weight).sum()
-
-
-def test_each_term_adds_what_it_says(passed):
-    """Neither γ nor a cap on weights acts on it."""
-    terms = [balance] if passed.kl == "reward" else [balance, kl]
-    for term, by_hand in zip(passed.run.loss_terms, terms, strict=True):
-        found, wanted = passed.added_by(term), by_hand(passed)
-        assert found.item() == pytest.approx(wanted.item(), rel=1e-5, abs=1e-7)
-        apart = slopes(found - wanted, passed.run.model)
-        whole = slopes(passed.loss, passed.run.model)
-        assert same_gradients(whole + apart, whole)
-
-
-def test_the_methods_loss_and_what_corrects_its_ratio(passed, monkeypatch):
-    """γ and the cap act on the method's loss alone."""
-    batch, method, shift = passed.batch, passed.run.algorithm, passed.chosen["shift"]
-    logp, old_logp, weight = passed.logp, batch.old_logp, passed.weight
-    log_w = (old_logp - batch.rollout.logp) * batch.mask
-    if "token_truncate" in passed.chosen["rules"]:
+def test_the_loss_of_an_update_and_its_gradient(drawn):
+    """γ and the cap act on the method's loss alone, and on no added term."""
+    case, run, batch, _ = drawn
+    rollout, old_logp, mask = batch.rollout, batch.old_logp, batch.mask
+    disturb(run.model, 0.002)  # the policy has moved on since
+    run.zero_advantage_rows_matter = True
+    found, metrics = measured_loss(run, batch)
+    with routed(run.model, experts=rollout.experts if case.replay else None) as now:
+        logp, _ = log_probs(run.model, rollout)
+    known = {"group": rollout.group, "max_length": 24}
+    plain = normalisers.apply(run.algorithm.normaliser, mask.double(), **known)
+    log_w, weight = (old_logp - rollout.logp) * mask, plain
+    if case.rules == CUT:
         weight = weight * log_w.exp().clamp(max=1.0)
-    if "mean_mask" in passed.chosen["rules"]:
-        w = (log_w.sum(-1, keepdim=True) / batch.mask.sum(-1, keepdim=True)).exp()
+    if case.rules == BAND:
+        w = (log_w.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()
         weight = weight * w * ((w >= 0.8) & (w <= 1.1))
-    if shift is not None:
-        how = batch.mask, passed.gamma, shift.placement, method.one_ratio
-        old_logp, weight = moe.shifted(old_logp, weight, *how)
-        if not shift.detach:
-            change = passed.gamma / passed.gamma.detach()
-            logp = logp + change.log() * batch.mask  # no value
-    given = logp, old_logp, batch.advantages, batch.mask, weight
-    wanted, measured = method.policy_loss(*given)
-    monkeypatch.setattr(passed.run, "loss_terms", [])
-    found, _ = measured_loss(passed.run, batch)
+    drift = now.log_probs(rollout.experts) - rollout.router_logp
+    gamma = (-drift.abs().mean((-1, -2))).exp().clamp(min=0.7)
+    gamma = gamma.gather(1, rollout.positions - 1)  # where a log-prob arises
+    shifted, old = logp, old_logp
+    if case.shift is not None:
+        how = mask, gamma, case.shift.placement, run.algorithm.one_ratio
+        old, weight = moe.shifted(old_logp, weight, *how)
+        if not case.shift.detach:
+            shifted = logp + (gamma / gamma.detach()).log() * mask  # no value
+    given = shifted, old, batch.advantages, mask, weight
+    wanted, measured = run.algorithm.policy_loss(*given)
+    real = torch.arange(rollout.ids.shape[1]) < rollout.end[:, None]
+    wanted = wanted + BALANCE * load_balance(now, real)
+    if case.kl != "reward":
+        each = ESTIMATORS[case.kl](logp, batch.ref_logp, old_logp)
+        wanted = wanted + BETA * (each * plain).sum()
     assert found.item() == pytest.approx(wanted.item(), rel=1e-5, abs=1e-7)
-    pair = (slopes(x, passed.run.model) for x in (found, wanted))
-    assert same_gradients(*pair)
+    parameters = [p for p in run.model.parameters() if p.requires_grad]
+    how = {"materialize_grads": True, "allow_unused": True, "retain_graph": True}
+    slopes = (torch.autograd.grad(x, parameters, **how) for x in (found, wanted))
+    ours, right = (torch.cat([g.flatten() for g in each]) for each in slopes)
+    # Up to rounding: also in float64 the models' norms are computed in float32.
+    assert (ours - right).abs().max() < 1e-5 * right.abs().max()
     for name in measured.keys() - {"ratio/max_deviation"}:
-        near = pytest.approx(measured[name], rel=1e-4, abs=1e-6)
-        assert passed.metrics[name] == near, name
-
-
-def test_the_routers_in_numbers(passed):
-    """Means over the tokens that were passed."""
-    rollout = passed.batch.rollout
-    assert passed.metrics["router/shift"] == passed.mean(passed.gamma)
-    favoured = passed.now.favoured(len(rollout))
+        assert metrics[name] == pytest.approx(measured[name], rel=1e-4, abs=1e-6), name
+    assert metrics["router/shift"] == near_mean(gamma, rollout.mask)
+    favoured = now.favoured(len(rollout))
     changed = 1 - moe.overlap(rollout.experts, favoured).mean(-1)
     changed = changed.gather(1, rollout.positions - 1)
-    assert passed.metrics["router/expert_change"] == passed.mean(changed)
+    assert metrics["router/expert_change"] == near_mean(changed, rollout.mask)

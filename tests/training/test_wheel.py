@@ -104,25 +104,13 @@ import refimpl as rl
 from refimpl import ALGORITHMS, History, TrainConfig, normalisers
 
 
-def short(prompts: list[str], completions: list[str], **_: object) -> list[float]:
-    return [1 / (1 + len(text)) for text in completions]
-
-
-def tell(run: rl.run.Run, step: int) -> None:
-    print(step, run.history.rows[-1]["reward"])
-
-
 def main() -> None:
-    config = TrainConfig(rollouts=2, hyperparameters={"epsilon_low": 0.1})
-    history: History = rl.train("gspo", config=config, reward=short, hooks=[tell])
+    history: History = rl.train("gspo", config=TrainConfig(rollouts=2))
     accuracy: float = history.accuracy
     print(accuracy, history.accurate)  # type: ignore[attr-defined]
-    logp = torch.zeros(2, 3, requires_grad=True)
-    weight = normalisers.token_mean(torch.ones(2, 3))
-    old, advantages = logp.detach(), torch.tensor([1.0, -1.0])
-    rl.kl.k3(logp, old)
-    loss = ALGORITHMS["sapo"].policy_loss(logp, old, advantages, weight, tau_neg=1.1)
-    loss.loss.backward()
+    logp, weight = torch.zeros(2, 3), normalisers.token_mean(torch.ones(2, 3))
+    given = logp, logp, torch.zeros(2), weight
+    ALGORITHMS["sapo"].policy_loss(*given, tau_neg=1.1).loss.backward()
     rl.tran("gspo")  # type: ignore[attr-defined]
 """
 MYPY = "import sys; from mypy.__main__ import console_entry; console_entry()"
