@@ -16,9 +16,10 @@ import torch
 from safetensors import SafetensorError
 
 import refimpl as rl
-from refimpl import History, TrainConfig, checkpoint, cli
+from refimpl import ALGORITHMS, History, TrainConfig, checkpoint, cli
 from refimpl.pretrained.loading import load
 from refimpl.tasks import Arithmetic
+from refimpl.validation import annotations
 from tests import worlds
 from tests.worlds import Drying, Interrupting, always_one, fixed_noise
 
@@ -105,6 +106,19 @@ def test_a_value_is_read_as_python_reads_it():
     assert cli.pairs(words) == dict(
         zip("abcdefghi", (4, False, None, "word", ("q", "v"), ("+",), (0.5, 5)))
     ) | {"h": "x", "i": "a=b"}
+
+
+def test_help_lists_every_setting_with_its_range_and_every_hyperparameter(capsys):
+    assert run("train --help") == 0
+    shown = " ".join(re.sub("[│╭╮╰╯─]", " ", capsys.readouterr().out).split())
+    for name in annotations(TrainConfig):
+        assert f"--{name.replace('_', '-')}" in shown
+    for group in TrainConfig.__mro__[1:-1]:
+        assert group.__doc__ in shown
+    assert "λ of GAE (a number ≥ 0 and ≤ 1) (default: 0.95)" in shown
+    for algorithm in ALGORITHMS.values():
+        named = " ".join(f"{key}={x}" for key, x in algorithm.defaults.items())
+        assert f"{algorithm.name} ({named})" in shown
 
 
 def test_every_command_that_is_written_down_is_understood(monkeypatch):

@@ -1,0 +1,84 @@
+"""Tokens that a tool wrote, in the engines' own functions: who skips them?
+
+NeMo-RL cannot be installed here; its GAE is typed from its source.
+"""
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from refimpl.advantages import Scored, gae, group_relative, token_rewards
+from refimpl.normalisers import NORMALISERS
+from tests.losses.batches import weight_by
+
+WHERE = "TRL, verl, Liger: tests/bridges/requirements.txt"
+MASK = torch.tensor([[1.0, 1, 0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0, 0]])
+V = torch.tensor([[0.2, 0.4, 9, 9, 9, 0.5, 0.7, 0.9], [0.0] * 8])
+PAID = torch.tensor([1.0, 0.0])
+REWARDS = token_rewards(PAID, MASK)
+LAMBDAS = pytest.mark.parametrize("lam", [1.0, 0.95, 0.5])
+
+
+def ours(lam, rewards=REWARDS, values=V, mask=MASK):
+    group = torch.arange(len(mask))
+    return gae(Scored(rewards, group, mask, values, gamma=1.0, lam=lam))
+
+
+def nemo_rl(rewards, values, mask, lam, gamma=1.0):
+    """NeMo-RL at 7ea279abf, the loop of algorithms/advantage_estimator.py:498."""
+    last = following = torch.zeros(len(mask))
+    made = torch.zeros_like(values)
+    for t in reversed(range(mask.shape[1])):
+        delta = rewards[:, t] + gamma * following - values[:, t]
+        here = delta + gamma * lam * last
+        last = mask[:, t] * here + (1 - mask[:, t]) * last
+        following = mask[:, t] * values[:, t] + (1 - mask[:, t]) * following
+        made[:, t] = last
+    return made * mask
+
+
+@LAMBDAS
+def test_verl_and_nemo_skip_them_in_gae(lam):
+    """verl whitens Â, so its returns are compared; in holes it says anything."""
+    algos = pytest.importorskip("verl.trainer.ppo.core_algos", reason=WHERE)
+    _, returns = algos.compute_gae_advantage_return(REWARDS, V, MASK, 1.0, lam)
+    assert_close((returns - V) * MASK, ours(lam), rtol=0, atol=1e-6)
+    assert_close(nemo_rl(REWARDS, V, MASK, lam), ours(lam), rtol=0, atol=1e-6)
+
+
+def test_verl_loses_a_reward_on_an_observation_as_we_do():
+    """Example B: nobody looks there, so a paid answer is blamed."""
+    algos = pytest.importorskip("verl.trainer.ppo.core_algos", reason=WHERE)
+    mask, half = torch.tensor([[1.0, 1, 1, 0, 0]]), torch.full((1, 5), 0.5)
+    for place, wanted in ((2, [0.45125, 0.475, 0.5]), (4, [-0.45125, -0.475, -0.5])):
+        rewards = torch.zeros(1, 5)
+        rewards[0, place] = 1.0
+        _, returns = algos.compute_gae_advantage_return(rewards, half, mask, 1.0, 0.95)
+        assert (returns - half)[0, :3].tolist() == pytest.approx(wanted)
+        assert ours(0.95, rewards, half, mask)[0, :3].tolist() == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("seq_mean_token_mean", "seq-mean-token-mean"),
+        ("token_mean", "token-mean"),
+        ("seq_mean_token_sum", "seq-mean-token-sum"),
+        ("constant", "seq-mean-token-sum-norm"),
+    ],
+)
+def test_verls_averages_divide_by_the_policys_tokens(name, mode):
+    algos = pytest.importorskip("verl.trainer.ppo.core_algos", reason=WHERE)
+    each = torch.linspace(-1, 2, 16).view(2, 8)
+    found = algos.agg_loss(each, MASK, mode, loss_scale_factor=10)
+    weight = weight_by(NORMALISERS[name], MASK, max_length=10)
+    assert_close((each * weight).sum(), found, rtol=1e-6, atol=1e-6)
+
+
+def test_verls_group_advantage_is_zero_in_holes():
+    algos = pytest.importorskip("verl.trainer.ppo.core_algos", reason=WHERE)
+    group = np.array(["q", "q"], dtype=object)
+    found, _ = algos.compute_grpo_outcome_advantage(REWARDS, MASK, group)
+    whole = group_relative(Scored(REWARDS, torch.zeros(2, dtype=torch.long), MASK))
+    assert_close(found, whole[:, None] * MASK)
