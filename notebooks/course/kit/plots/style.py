@@ -3,8 +3,8 @@
 A method has one colour and one dash in all chapters, which nothing else uses; a method
 without its own takes the next free ones (`look`). The colours were searched for
 numerically: hues were kept near familiar ones (GRPO blue; a method near the one it was
-made from), lightness and chroma were free. Methods that are drawn together differ also
-in greyscale, and as a deuteranope sees them.
+made from), lightness and chroma were free. `tests/course/test_style.py` states the
+required distances, also in greyscale and as seen by a deuteranope.
 """
 
 import re
