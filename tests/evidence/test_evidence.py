@@ -80,6 +80,7 @@ def test_reward_and_the_way_to_a_reward(tmp_path, reward, lived, expected):
     run = outcomes_of(tmp_path, rows(reward, lived))
     first = run["reward"], run["to_80"], run["samples_80"] / 256
     assert first == pytest.approx(expected)
+    assert run["area"] == pytest.approx(sum(map(reward, range(lived))) / 30)
     assert (run["arm"], run["start"], run["seed"]) == ("GRPO", 0, 0)
 
 

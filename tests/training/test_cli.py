@@ -96,8 +96,9 @@ def test_flags_reach_the_run(monkeypatch):
 
     monkeypatch.setattr(rl, "train", spy)
     for more, wanted in FLAGS.items():
-        assert run(f"train --algorithm ppo --model policy {more}") == 130
-        assert {name: seen[name] for name in wanted} == wanted
+        for model in ("--model policy", "--model=policy"):
+            assert run(f"train --algorithm ppo {model} {more}") == 130
+            assert {name: seen[name] for name in wanted} == wanted
 
 
 def test_a_value_is_read_as_python_reads_it():
