@@ -8,7 +8,14 @@ import pytest
 import torch
 
 from refimpl import UserError
-from refimpl.rewards import Prompt, conversational, overlong_punishment, said, score
+from refimpl.rewards import (
+    Prompt,
+    check_share,
+    conversational,
+    overlong_punishment,
+    said,
+    score,
+)
 
 PROMPTS, COMPLETIONS = ["1+2=", "3+4="], ["#3", "#8"]
 
@@ -48,6 +55,13 @@ def test_every_kind_of_number_becomes_a_plain_float(numbers):
     assert {type(r) for r in rewards} == {float}
     part = score(lambda **_: [None, 1], PROMPTS, COMPLETIONS, {}, component="half")
     assert math.isnan(part[0]) and part[1] == 1  # it need not apply to every answer
+
+
+def test_a_share_of_right_answers_lies_between_0_and_1():
+    check_share([0.0, 0.5, 1.0])
+    for odd in (-1.0, 1.5, math.nan):
+        with pytest.raises(UserError, match=f"got {odd:g}"):
+            check_share([0.5, odd])
 
 
 def test_an_error_inside_the_function_is_named_and_kept_as_the_cause():

@@ -79,4 +79,5 @@ def test_objects_that_fit_are_taken_by_every_method(name):
     }
     given |= {"corrections": [SamplerMismatch({"token_reject": (0.5, 2.0)})]}
     for settings in ({"max_new_tokens": 1}, {"dtype": "bfloat16"}):
-        assert prepared(name, **given, **settings).handed_in
+        run = prepared(name, **given, **settings)
+        assert run.handed_in and all(p.grad is None for p in run.model.parameters())
