@@ -15,6 +15,7 @@ from torch.testing import assert_close
 from refimpl.advantages import Scored
 from refimpl.algorithms import ALGORITHMS, Objective, value_loss
 from refimpl.gate import from_gate
+from refimpl.kl import binary
 from refimpl.normalisers import constant, seq_mean_token_mean
 from tests.losses.batches import (
     EXACT,
@@ -182,8 +183,10 @@ def test_flash_reinforce_by_hand():
     assert loss.item() == pytest.approx(-0.0789900467, abs=1e-10)
     wanted = tensor([[-1.1 / 18, -1 / 18], [0.0, 0.0], [2 / 9, 0.0]])
     assert_close(gradient, wanted, **EXACT)
-    _, gradient = loss_and_slope(method, *batch, delta=0.021)
-    assert_close(gradient[1], tensor([-1.2 / 9, 0.0]), **EXACT)
+    at_the_edge = binary(tensor(0.5).log(), tensor(0.6).log()).item()  # D = δ is kept
+    for delta in (0.021, at_the_edge):
+        _, gradient = loss_and_slope(method, *batch, delta=delta)
+        assert_close(gradient[1], tensor([-1.2 / 9, 0.0]), **EXACT)
     _, gradient = loss_and_slope(method, *batch, delta=0.0025)
     assert_close(gradient, tensor([[0.0, 0.0], [0.0, 0.0], [2 / 9, 0.0]]), **EXACT)
 
