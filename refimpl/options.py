@@ -497,7 +497,7 @@ def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict
             changed = getattr(config, name) != getattr(TrainConfig(), name)
             if changed and not acts(config, method):
                 raise UserError(f"{name} has no effect without {without}; leave it off")
-    check_sizes(config)
+    check_together(config)
     return config, hyperparameters
 
 
@@ -526,8 +526,8 @@ NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
 """Settings that need others: a test of whether they act, and what they need."""
 
 
-def check_sizes(config: TrainConfig) -> None:
-    """Raise `UserError` on a group, or a number of updates, that is too small."""
+def check_together(config: TrainConfig) -> None:
+    """Raise `UserError` on groups, rewards or updates that do not work together."""
     if config.group_size < 2 and config.dynamic_sampling:
         raise UserError(
             "dynamic_sampling compares the responses to one prompt: group_size must be "
