@@ -23,7 +23,7 @@ HEAD = re.compile(
     r"difficulty (?P<difficulty>\d) of 5 · (?P<minutes>\d+) minutes",
     re.M,
 )
-IN_A_NOTEBOOK = re.compile(r"(?:In every [^#]*?)?Solutions: `[^`]*\.py`\.")
+IN_A_NOTEBOOK = re.compile(r"(?:In every [^#]*?)?\[Solutions\]\(course/[^)]*\.py\)\.")
 """How to do an exercise in a notebook; the page replaces this by `IN_THE_PAGE`."""
 IN_THE_PAGE = (
     "Answer on this page; exercises that ask for code are checked in the notebook."

@@ -164,6 +164,7 @@ EXERCISES = (
     Exercise(
         "3.1",
         solution=-1.5,
+        decimals=2,
         why="The mean is 0.75 and the std 0.5, so (0 − 0.75)/0.5. The wrong answer is "
         "now the rare one, and is pushed as hard as the only right one was before.",
         mistakes={
@@ -174,7 +175,7 @@ EXERCISES = (
             ),
             "That is a right answer's advantage now. The question is about the wrong "
             "one.": 0.5,
-            "That is with the std over G. The sample std divides by G − 1.": -(3**0.5),
+            "That is with the std over G. The sample std divides by G − 1.": -1.73,
             "A reward of 0 is not an advantage of 0. Compare it with the mean.": 0.0,
         },
     ),

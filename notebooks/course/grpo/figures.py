@@ -116,13 +116,11 @@ def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer
             bar.set_facecolor(GOOD if i < k else BAD)
         marks[0].set_data(range(1, size + 1), plain)
         if k in (0, size):
-            label.set_text(f"{k} of {size} right: every advantage is 0")
-        else:
-            values = f"right {scaled[0]:+.2f}, wrong {scaled[-1]:+.2f}"
-            label.set_text(f"{k} of {size} right: {values}")
-        if k in (0, size):
+            label.set_text("every advantage is 0")
             said = f"{k} of {size} right: there is nothing to learn from"
         else:
+            values = f"right {scaled[0]:+.2f}, wrong {scaled[-1]:+.2f}"
+            label.set_text(values.replace("-", "−"))
             said = f"{k} of {size} right: each right answer is pushed {scaled[0]:+.2f}"
         title = draw.say(figure, said)
         share = [n / size for n in range(size + 1)]

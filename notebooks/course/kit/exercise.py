@@ -270,6 +270,12 @@ class _Raised(Exception):
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
 """How far a number may be from the answer that it is taken for."""
 
+UNFIT = (
+    " One number per row meets a table only as a column: write `[:, None]`, or "
+    "`keepdim=True` in a sum or a mean."
+)
+"""What is usually missing where two shapes do not fit."""
+
 FEW = 8
 """A reply writes out at most so many numbers of a tensor."""
 
@@ -303,7 +309,8 @@ def _answers(exercise: Exercise, attempt: Any) -> list:
         except (Exception, SystemExit) as error:  # the reader's code may raise anything
             given = f" (for {_shown(_named(exercise, case))})." if case else "."
             said = f"{type(error).__name__}: {_cut(error, str)}"
-            raise _Raised(f"Your code raised {said}{given}") from None
+            hint = UNFIT if "must match the size" in said else ""
+            raise _Raised(f"Your code raised {said}{given}{hint}") from None
         answers.append(answer)
     return answers
 

@@ -68,6 +68,10 @@ MISTAKES = (
         *(OF_RESPONSES, "mask / mask.sum(1, keepdim=True)"),
     ),
     (
+        "You return one number per response. The loss is one number for all of them.",
+        *(").sum()", ").sum(1) * len(mask)"),
+    ),
+    (
         "You add up the tokens of a response. Divide each sum by |o_i|, the number "
         "of its tokens.",
         *(OF_RESPONSES, "mask / len(mask)"),

@@ -79,6 +79,8 @@ EXERCISES = (
             "That is the sum over samples. An expectation is estimated by the mean.": {
                 ".mean(0)": ".sum(0)"
             },
+            "That is one number, but each logit has its own slope. Take the mean over "
+            "the samples alone, dim 0.": {".mean(0)": ".mean()"},
             "You weight by π(a) again. Sampling did that already: ∇log π, not ∇π.": {
                 "rewards[:, None]": "(rewards * probs[actions])[:, None]"
             },

@@ -166,6 +166,10 @@ EXERCISES = (
             "That is the normal approximation; with so few pairs, count exactly.": (
                 _normal
             ),
+            "That is z, which serves with many pairs. The question asks for a "
+            "probability, counted exactly.": (
+                lambda a, b: abs(a - b) / math.sqrt(a + b) if a + b else 1.0
+            ),
             "That leaves out the split itself: “at least as uneven” includes it.": (
                 lambda a, b: min(1.0, 2 * (_tail(a, b) - _just_this(a, b)))
             ),

@@ -255,7 +255,7 @@ class Picture:
     def survival(self, axis) -> None:
         axis.set(xscale="log", xlim=(0.95, 31), ylim=(-0.03, 1.3), yticks=(0, 1))
         draw.plain_ticks(axis.xaxis, (1, 2, 3, 6, 12, 30))
-        axis.set(title="reward of the nearest stored runs", xlabel="rollout")
+        axis.set(title="reward in stored runs", xlabel="rollout")
         axis.grid(False)
         (self.grpo,) = axis.plot([], [], color=LOOKS["grpo"][0], linewidth=1.4)
         (self.middle,) = axis.plot([], [], linewidth=1.8)
@@ -336,7 +336,9 @@ class Picture:
         self.band.set_verts([[*zip(x, low), *zip(x[::-1], high[::-1])]])
         self.band.set_facecolor(colour)
         rate = "" if setting == "hard" else f", {setting} rate"
-        self.name.set(text=f"{stored}, n = {count}{rate}", color=colour)
+        # No runs of a reader's own gate are stored.
+        beside = "to compare: " if gate == getattr(self.own, "kind", None) else ""
+        self.name.set(text=f"{beside}{stored}, n = {count}{rate}", color=colour)
         newest = [*reversed(self.trained), *[(stored, [])] * len(self.mine)]
         for line, tip, (mine, values) in zip(self.mine, self.tips, newest):
             line.set(data=(draw.steps(values), values), color=mine.look[0])

@@ -72,6 +72,13 @@ EXERCISES = (
             },
             "You clip each token's ratio, which PPO does. The exact weight has no "
             "clip.": {"(logp - old_logp)": "(logp - old_logp).clamp(-0.2, 0.2)"},
+            "You take as many tokens from the left as the mask has ones. A hole before "
+            "them shifts the rest: multiply by the mask instead.": {
+                "((logp - old_logp) * mask).sum(-1)": (
+                    "(logp - old_logp).cumsum(-1)"
+                    ".gather(-1, mask.sum(-1, keepdim=True).long() - 1)[:, 0]"
+                )
+            },
             "You keep tokens only up to the first hole. Leave the hole out, but count "
             "the tokens after it.": {"* mask": "* mask.cumprod(-1)"},
         },
@@ -131,6 +138,9 @@ TYPED = (
             "log π you wrote CISPO's form (chapter 07). Here the objective is r A.": {
                 ".exp()": ".exp().detach()",
                 "w * r": "w * r * logp",
+            },
+            "That is a clip, which chapter 02 adds. Here nothing limits the ratio.": {
+                ".exp()": ".exp().clamp(0.8, 1.2)"
             },
             "That is the loss for fresh data. Where is the ratio?": {
                 "w * r": "w * logp"

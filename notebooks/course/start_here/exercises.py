@@ -3,6 +3,8 @@
 `TYPED` is the verifier that the reader types in the chapter.
 """
 
+import re
+
 import torch
 
 from course.kit.exercise import Exercise
@@ -123,6 +125,17 @@ TYPED = (
             "any '#' as well: count the '#'.": (
                 lambda response, answer: response.split("#")[-1] == str(answer)
             ),
+            "`search` finds the end alone, so '#1#12' passes: count the '#'. And '$' "
+            "matches before a final line break as well.": [
+                lambda response, answer: (
+                    (found := re.search(r"#(\d+)$", response)) is not None
+                    and found[1] == str(answer)
+                ),
+                lambda response, answer: (
+                    (found := re.search(r"#(\d+)$", response)) is not None
+                    and int(found[1]) == answer
+                ),
+            ],
             "You never return True. The answer is a number and a part of the response "
             "a text, so compare with str(answer).": lambda response, answer: False,
             "Your verifier rejects an answer that shows its steps before the '#'.": (

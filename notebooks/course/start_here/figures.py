@@ -92,8 +92,7 @@ def _node(axis, x, y, width, height, name, shape) -> None:
 def habit_bars(survey, title: str, footer: str) -> Figure:
     """How often each habit is sampled (bar) and how much of that is right (filled).
 
-    `survey` is a `course.kit.habits.Survey`. A bar ends in a line that is seen however
-    short it is.
+    `survey` is a `course.kit.habits.Survey`.
     """
     figure, axis = plt.subplots(figsize=(8, 2.5))
     longest = max(survey.shares.values())
@@ -101,7 +100,6 @@ def habit_bars(survey, title: str, footer: str) -> Figure:
         ink, right = HABIT_COLOURS.get(habit, GREY), survey.accuracies[habit]
         axis.barh(row, share, color=ink, alpha=0.3)
         axis.barh(row, share * right, color=ink)
-        axis.plot([share, share], [row - 0.4, row + 0.4], color=ink, linewidth=3)
         label = f"{share:.0%} of answers, {right:.0%} of them right"
         axis.text(share + 0.02 * longest, row, label, va="center", fontsize=12)
     draw.row_labels(axis, survey.shares)

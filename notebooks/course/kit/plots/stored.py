@@ -19,7 +19,7 @@ def accuracies(
     figure, axes = draw.panel_grid(len(settings), (8, height), sharey=True)
     for axis, (setting, runs) in zip(axes, settings.items()):
         draw.dots(axis, runs, [shade for shade, _ in looks_of(runs)])
-        axis.set(xlim=(-0.02, 1.02), xlabel=what, title=setting)
+        axis.set(xlim=(-0.05, 1.05), xlabel=what, title=setting)  # dots are whole
         if start is not None:
             draw.rule(axis, x=start, colour=INK, dash="--", width=1.2)
             axis.text(start + 0.01, len(runs) - 1.5, "start", va="center")

@@ -220,6 +220,7 @@ class _Page:
         top = 0.16 + 0.26 * (title.count("\n") + 1)
         height = top + len(answers.tokens) * (HEAD + rows) + FOOT
         self.answers, self.k, self.y = answers, k, height - top
+        self.closed = False  # whether a cell shows a closed gate
         longest = max(map(len, answers.tokens))
         self.width = min(0.45, (WIDTH - LEFT - 0.1) / longest)
         self.figure, self.axis = draw.canvas(WIDTH, height)
@@ -310,6 +311,7 @@ class _Page:
         self.rectangle(x + 0.015, y, *size, cell.colour, edge)
         look = {"ha": "center", "color": "white" if _dark(cell.colour) else INK}
         if cell.text == CROSS:
+            self.closed = True
             look["weight"] = "bold"
         size = LARGE if cell.text == CROSS else SMALL
         self.text(x + width / 2, self.y - ROW / 2 - 0.01, cell.text, size, **look)
@@ -337,9 +339,11 @@ class _Page:
             x += 2.1
         if "g" in rows:
             self.ramp(x, y, "$g$", GATE, "0", "1", "3")
-            self.text(x + 1.75, y, CROSS, LARGE, weight="bold", ha="center")
-            self.text(x + 1.9, y, "closed: no gradient", SMALL)
-            x += 3.95
+            x += 2.1
+        if self.closed:
+            self.text(x - 0.35, y, CROSS, LARGE, weight="bold", ha="center")
+            self.text(x - 0.2, y, "closed: no gradient", SMALL)
+            x += 1.85
         if "push" in rows:
             self.rectangle(x, y - 0.1, 0.2, 0.2, edge="#6B6B6B")
             self.text(x + 0.3, y, "push without gate", SMALL)
