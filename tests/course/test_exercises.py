@@ -83,13 +83,13 @@ def spoiling(answer):
     return spoiled
 
 
-@pytest.mark.parametrize("key", [key for key, e in ALL.items() if e.cases])
+@pytest.mark.parametrize("key", ["9.3", "5.3", "7.2"])  # a gradient, lists, tensors
 def test_an_answer_may_change_its_arguments(key):
     """It is as right or as wrong as before, and the next one meets whole cases."""
     exercise, cases = ALL[key], repr(ALL[key].cases)
     for says, mistake in exercise.wrong():
         assert verdict(key, spoiling(mistake)) == named(key, says)
-        assert verdict(key, spoiling(exercise.solution)) == right(key)
+    assert verdict(key, spoiling(exercise.solution)) == right(key)
     assert repr(exercise.cases) == cases
 
 
