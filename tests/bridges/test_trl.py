@@ -80,7 +80,8 @@ ADDED = [
     {"scale_rewards": "batch"},
 ]
 ACCUMULATED = {"gradient_accumulation_steps": 2}
-RUNS = [(name, {}) for name in SAME] + [("grpo", added) for added in ADDED]
+RUNS = [(name, {}) for name in ("dr_grpo", "gspo", "sapo")]
+RUNS += [("grpo", added) for added in ADDED]
 RUNS += [("grpo", ACCUMULATED), ("dapo", ACCUMULATED)]
 
 

@@ -1,7 +1,4 @@
-"""Tokens that a tool wrote, in the engines' own functions: who skips them?
-
-NeMo-RL cannot be installed here; its GAE is typed from its source.
-"""
+"""Tokens that a tool wrote, in verl's own functions: does it skip them?"""
 
 import numpy as np
 import pytest
@@ -17,7 +14,6 @@ MASK = torch.tensor([[1.0, 1, 0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0, 0]])
 V = torch.tensor([[0.2, 0.4, 9, 9, 9, 0.5, 0.7, 0.9], [0.0] * 8])
 PAID = torch.tensor([1.0, 0.0])
 REWARDS = token_rewards(PAID, MASK)
-LAMBDAS = pytest.mark.parametrize("lam", [1.0, 0.95, 0.5])
 
 
 def ours(lam, rewards=REWARDS, values=V, mask=MASK):
@@ -25,26 +21,12 @@ def ours(lam, rewards=REWARDS, values=V, mask=MASK):
     return gae(Scored(rewards, group, mask, values, gamma=1.0, lam=lam))
 
 
-def nemo_rl(rewards, values, mask, lam, gamma=1.0):
-    """NeMo-RL at 7ea279abf, the loop of algorithms/advantage_estimator.py:498."""
-    last = following = torch.zeros(len(mask))
-    made = torch.zeros_like(values)
-    for t in reversed(range(mask.shape[1])):
-        delta = rewards[:, t] + gamma * following - values[:, t]
-        here = delta + gamma * lam * last
-        last = mask[:, t] * here + (1 - mask[:, t]) * last
-        following = mask[:, t] * values[:, t] + (1 - mask[:, t]) * following
-        made[:, t] = last
-    return made * mask
-
-
-@LAMBDAS
-def test_verl_and_nemo_skip_them_in_gae(lam):
+@pytest.mark.parametrize("lam", [1.0, 0.95, 0.5])
+def test_verl_skips_them_in_gae(lam):
     """verl whitens Â, so its returns are compared; in holes it says anything."""
     algos = pytest.importorskip("verl.trainer.ppo.core_algos", reason=WHERE)
     _, returns = algos.compute_gae_advantage_return(REWARDS, V, MASK, 1.0, lam)
     assert_close((returns - V) * MASK, ours(lam), rtol=0, atol=1e-6)
-    assert_close(nemo_rl(REWARDS, V, MASK, lam), ours(lam), rtol=0, atol=1e-6)
 
 
 def test_verl_loses_a_reward_on_an_observation_as_we_do():

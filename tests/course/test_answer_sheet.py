@@ -42,7 +42,7 @@ def test_a_number_is_judged_alike_on_a_grid_and_beside_each_threshold(key):
     exercise = WITHOUT_CODE[key]
     numbers = [exercise.solution, *exercise.mistakes.values()]
     sheet = answer_sheet(exercise)
-    grid = [n / 10 + 0.01 for n in range(-25, 26)]
+    grid = [n / 10 + 0.01 for n in range(-25, 26, 5)]
     for x in numbers:
         reaches = [ABSOLUTE + RELATIVE * abs(x)]
         if exercise.decimals is not None:

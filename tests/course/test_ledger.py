@@ -13,6 +13,7 @@ from experiments import evidence
 from experiments.arms import AT_PACE
 from experiments.claims import CLAIMS, SECOND, STARTS, of_cell
 from experiments.grid import Cell
+from tests.tools import tables
 from web import ledger, paper
 
 BY_NUMBER = {claim.number: claim for claim in CLAIMS}
@@ -60,6 +61,10 @@ def test_the_runs_of_a_claim_on_the_site_are_those_that_decide_it(claim):
     own, cells = claim.own(claims.everything()), dict.fromkeys(claim.effect.cells)
     listed = [run for key in ledger.of(claim) for run in ledger.cells()[key]]
     assert len(listed) == sum(len(of_cell(own, cell)) for cell in cells) > 0
+
+
+def test_the_strips_say_how_the_stored_runs_ended():
+    assert tables.ENDED.read_text(encoding="utf-8") == tables.ended()
 
 
 def test_a_breaking_rate_is_averaged_over_octaves():

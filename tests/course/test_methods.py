@@ -1,7 +1,6 @@
 """`notebooks/methods.toml`: its entries reach who asks, and a slip has a sentence."""
 
 import re
-import tomllib
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,6 @@ import yaml
 from course.kit import methods
 from refimpl.algorithms import ALGORITHMS
 from refimpl.interop import configs
-from tests.tools import engines
 from web import flags
 
 ENGINES = """
@@ -38,33 +36,6 @@ def test_an_entry_has_its_source_or_the_engines_with_its_words():
     absent = {name: found[name].engines["verl"].text for name in ("ppo", "grpo")}
     assert absent == {"ppo": "no list", "grpo": "no list"}
     assert "TRL" not in found["ppo"].engines
-
-
-def test_a_value_of_an_engine_is_found_however_its_source_states_it():
-    """As a type, a choice, a comparison, a decorator's argument or an enumeration; the
-    text of a help is none. A list of our own methods mentions nothing of the engine's.
-    """
-    source = '''
-LossFnType: TypeAlias = Literal["a", "b"]
-loss_type: str = field(default="c", metadata={"help": "d"})
-parser.add_argument("--actor.policy_loss_type", choices=["e"], help="f")
-if self.loss_type == "g" or args.loss_type in ["h", "i"]: pass
-@register_policy_loss("j")
-def loss(): pass
-class AdvantageEstimator(StrEnum):
-    """A text."""
-    K = "k"
-'''
-    found = engines.options([source])
-    assert found == {
-        "LossFnType": {"a", "b"},
-        "policy_loss_type": {"e"},
-        "loss_type": {"g", "h", "i"},
-        "register_policy_loss": {"j"},
-        "AdvantageEstimator": {"k"},
-    }
-    said = engines.told(tomllib.loads(ENGINES), "verl")
-    assert "no list" in said and "0.9" in said and "ppo" not in said
 
 
 # The page of flags: a cell with a source and a version for each method and engine

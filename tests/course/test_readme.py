@@ -45,7 +45,3 @@ def test_the_readmes_minutes_are_those_of_the_website():
 def test_the_guides_tables_are_the_registrys_and_the_measured_figures(page):
     _, text, now = tables.written(page)
     assert now == text, "run `python -m tests.tools.tables`"
-
-
-def test_the_strips_say_how_the_stored_runs_ended():
-    assert tables.ENDED.read_text(encoding="utf-8") == tables.ended()

@@ -82,73 +82,64 @@ def change(course, number: int, how: dict) -> None:
 
 
 WORDS = nbformat.v4.new_output("stream", text="done")
+LIVE = SHOWN | {"data": {"application/vnd.jupyter.widget-view+json": {}}}
 WORKED = {
-    "it was not run": {"execution_count": None, "outputs": [WORDS]},
     "its picture has no altern": {"outputs": [SHOWN | {"metadata": {}}, WORDS]},
     "no page shows an output of application/vnd.jupyter.widget": {
-        "outputs": [
-            SHOWN | {"data": {"application/vnd.jupyter.widget-view+json": {}}},
-            WORDS,
-        ]
+        "outputs": [LIVE, WORDS]
     },
+    "it was not run": {"execution_count": None, "outputs": [WORDS]},
 }
 
 
-@pytest.mark.parametrize(("said", "how"), WORKED.items(), ids=[*WORKED])
-def test_what_a_worked_chapter_holds_is_left_out_and_named(said, how, course, capsys):
-    """A bar's widget, a plot of one's own, a running cell. All else is shown."""
-    change(course, 1, how)
-    __main__.main()
-    assert f"left out: 10_gate.ipynb, cell 1: {said}" in capsys.readouterr().out
-    page = (course / "site/10_gate.html").read_text(encoding="utf-8")
-    assert ">done</pre>" in page
+def test_what_a_worked_chapter_holds_is_left_out_and_named(course, capsys):
+    """An explorer without its tables, a bar's widget, a plot of one's own, a running
+    cell. All else is shown."""
+    for tables in ("{", '{"still": "x"}', None):
+        (course / GATE).write_text(tables) if tables else (course / GATE).unlink()
+        __main__.main()
+        assert "left out: 10_gate.ipynb, cell 1: " in capsys.readouterr().out
+    for said, how in WORKED.items():
+        change(course, 1, how)
+        __main__.main()
+        assert f"left out: 10_gate.ipynb, cell 1: {said}" in capsys.readouterr().out
+        page = (course / "site/10_gate.html").read_text(encoding="utf-8")
+        assert ">done</pre>" in page
 
 
 FAULTS = {
-    "cell 2, shows a.png without an altern": {"source": '<img src="a.png">'},
-    "cell 2, shows b.png, which does not exist": {"source": "![b](b.png)"},
-    "cell 2, links to b.md, which does not exist": {"source": "[b](b.md)"},
-    "cell 2, links to guide/methods.md#b, an anchor": {
-        "source": "[b](guide/methods.md#b)"
-    },
-    "cell 2, links to #b, an anchor": {"source": "[b](#b)"},
-    r"cell 2: invalid formula: $\left( x$": {"source": r"$\left( x$"},
-    r"cell 2: invalid formula: $\fracc x$": {"source": r"$\fracc x$"},
+    "shows a.png without an altern": '<img src="a.png">',
+    "shows b.png, which does not exist": "![b](b.png)",
+    "links to b.md, which does not exist": "[b](b.md)",
+    "links to guide/methods.md#b, an anchor": "[b](guide/methods.md#b)",
+    "links to #b, an anchor": "[b](#b)",
+    r"invalid formula: $\left( x$": r"$\left( x$",
+    r"invalid formula: $\fracc x$": r"$\fracc x$",
 }
 
 
-@pytest.mark.parametrize(("said", "how"), FAULTS.items(), ids=[*FAULTS])
-def test_what_a_reader_would_miss_is_named_with_its_cell(said, how, course):
-    change(course, int(said[5]), how)
-    assert f"10_gate.ipynb, {said}" in refused(course)
+def test_what_a_reader_would_miss_is_named_with_its_cell(course):
+    for said, text in FAULTS.items():
+        change(course, 2, {"source": text})
+        found = refused(course)
+        assert "10_gate.ipynb, cell 2" in found and said in found
 
 
-@pytest.mark.parametrize("target", ["gone.html", "run.html#gone", "gone.png"])
-def test_a_dead_link_of_a_page_that_no_file_holds_is_named(target, course, monkeypatch):
-    page = Page("new.html", "New", f'<a href="{target}">gone</a>')
-    monkeypatch.setattr(build, "made", lambda _: [*AT_THE_FOOT, page])
-    assert f"new.html links to {target}" in refused(course)
+def test_a_dead_link_of_a_page_that_no_file_holds_is_named(course, monkeypatch):
+    for target in ("gone.html", "run.html#gone", "gone.png"):
+        page = Page("new.html", "New", f'<a href="{target}">gone</a>')
+        monkeypatch.setattr(build, "made", lambda _, page=page: [*AT_THE_FOOT, page])
+        assert f"new.html links to {target}" in refused(course)
 
 
-@pytest.mark.parametrize("tables", [None, '{"still": "x"}', "{"])
-def test_an_explorer_without_its_tables_is_left_out_and_named(tables, course, capsys):
-    (course / GATE).unlink()
-    if tables:
-        (course / GATE).write_text(tables)
-    __main__.main()
-    assert "left out: 10_gate.ipynb, cell 1: " in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("place", ["a.png", "a.png/site", "a.png/deep/site"])
-def test_where_no_site_can_stand_is_said_before_the_work(place, course, monkeypatch):
+def test_where_no_site_can_stand_is_said_before_the_work(course, monkeypatch):
+    """A folder that holds something else stays."""
     monkeypatch.setattr(build, "guide", lambda: pytest.fail("work was done"))
-    monkeypatch.setattr(sys, "argv", ["web", str(course / place)])
-    assert "a.png" in refused(course)
-
-
-def test_a_folder_that_holds_something_else_stays(course):
     (course / "site/search-index.js").unlink()
     assert "site holds something other than a site" in refused(course)
+    for place in ("a.png", "a.png/site", "a.png/deep/site"):
+        monkeypatch.setattr(sys, "argv", ["web", str(course / place)])
+        assert "a.png" in refused(course)
 
 
 def test_a_term_is_explained_where_it_is_marked_and_nowhere_else(monkeypatch):

@@ -30,11 +30,11 @@ NEAR = 0.3  # points: other processors
 
 
 def places(bundle: dict) -> list[list[int]]:
-    """Stops of all controls: of each the first, the last and two in the middle."""
+    """Stops of all controls: of each the first, the last and one in the middle."""
     found = []
     for i, control in enumerate(bundle["controls"]):
         last = len(control["stops"]) - 1
-        for stop in {0, last // 3, 2 * last // 3, last}:
+        for stop in {0, last // 2, last}:
             start = [c["start"] for c in bundle["controls"]]
             found.append([*start[:i], stop, *start[i + 1 :]])
     return found

@@ -1,7 +1,5 @@
 """The stored stale rollout, and what the token template computes from it."""
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -64,7 +62,7 @@ def test_the_inspectors_bars_are_the_gradient_of_the_loss_that_trains(name, roll
         A = rollout.advantages[:, None].double() * mask
         loss = method.policy_loss(logp, 0 * rollout.z[k], A, mask, weight).loss
         pushes = -torch.autograd.grad(loss, logp)[0].numpy()
-        for prompt, answer in itertools.product(inspector.PROMPTS, (1, 8)):
+        for prompt, answer in zip(inspector.PROMPTS, (1, 8, 3, 5)):
             play.set(prompt=prompt, answer=answer, updates=k, method=name)
             row = rollout.prompts.index(prompt) + answer - 1
             bars, crosses, _ = play.moved[2]

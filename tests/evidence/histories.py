@@ -102,12 +102,6 @@ def certain(run, dice, at):
     return 0
 
 
-def certain_and_dead(run, dice, at):
-    certain(run, dice, at)
-    run["frac_reward_zero_std"] = path(len(run["reward"]), (0, 0.2), (at, 0.8))
-    return 0
-
-
 def spike(run, dice, at):
     """One gradient a thousand times too large; one step later the reward is gone."""
     n = len(run["reward"])
@@ -157,39 +151,16 @@ def endless(run, dice, at):
     return at
 
 
-def cut_off(run, dice, at):
-    n = len(run["reward"])
-    run["completions/clipped_ratio"] = [0.5] * n
-    return 0
-
-
-def rejects(run, dice, at):
-    """The verifier rejects every answer."""
-    n = len(run["reward"])
-    run |= {"reward": [0.0] * n, "accuracy": [0.25] * n}
-    run["frac_reward_zero_std"] = [1.0] * n
-    return 0
-
-
 def wrong_sign(run, dice, at):
     n = len(run["reward"])
     run |= {"reward": learns(n, 0.4, 0.05), "accuracy": learns(n, 0.4, 0.05)}
     return 0
 
 
-def no_number(run, dice, at):
-    n = len(run["reward"])
-    run["grad_norm"][at:] = [math.nan] * (n - at)
-    run["reward"] = path(n, (0, 0.2), (at, 0.6), (at + 1, 0.0))
-    run["accuracy"] = path(n, (0, 0.2), (at, 0.6), (at + 1, 0.0))
-    return at
-
-
 FALLS = ("reward rises, then falls", "reward falls", "held-out accuracy falls")
 FAULTS: dict[str, tuple[Fault, str, tuple[str, ...]]] = {
     "collapse": (collapse, "reward rises, then falls", FALLS[2:]),
     "certain": (certain, "entropy collapses", FALLS),
-    "certain and dead": (certain_and_dead, "entropy collapses", FALLS),
     "spike": (
         spike,
         "gradient norm spikes, or NaN",
@@ -199,10 +170,7 @@ FAULTS: dict[str, tuple[Fault, str, tuple[str, ...]]] = {
     "late sampler": (late_sampler, "… more with every update", FALLS),
     "hacked": (hacked, "reward rises, accuracy does not", ("length grows",)),
     "endless": (endless, "length grows", ("many answers are cut off", *FALLS)),
-    "cut off": (cut_off, "many answers are cut off", FALLS),
-    "rejects": (rejects, "most groups are dead", ("reward stays where it began",)),
     "wrong sign": (wrong_sign, "reward falls", FALLS[2:]),
-    "no number": (no_number, "gradient norm spikes, or NaN", FALLS),
 }
 """Faults, the row that names each, and rows that may follow, but not precede it."""
 

@@ -3,6 +3,7 @@
 import functools
 import lzma
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -125,7 +126,9 @@ def test_new_runs_begin_where_everybody_can_and_share_no_dice(tmp_path, monkeypa
         assert folder is not None and folder.name == name
         assert digest(folder / "model.safetensors") == weights_digest(settings)
     runs, _ = evidence.read(STORED)
-    for line in runs[runs["start"] >= grid.TEN.start].itertuples():
+    names = ["world", "start", "weights", "begins"]
+    late = runs.loc[runs["start"] >= grid.TEN.start, names].drop_duplicates()
+    for line in late.itertuples():
         settings = grid.WORLDS[line.world](seed=line.start)
         assert line.weights == line.begins == weights_digest(settings)
 
@@ -230,11 +233,17 @@ def full(folder: Path, r3=0.0) -> Path:
     return filled(folder, *runs)
 
 
-@pytest.fixture
-def out(tmp_path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
     """`full`, with its ledger."""
-    evidence.write_ledger(full(tmp_path))
-    return tmp_path / "e"
+    folder = tmp_path_factory.mktemp("made")
+    evidence.write_ledger(full(folder))
+    return folder
+
+
+@pytest.fixture
+def out(made, tmp_path) -> Path:
+    return shutil.copytree(made, tmp_path / "copy") / "e"
 
 
 @pytest.mark.parametrize("r3", [0.0, -0.2])
@@ -315,7 +324,6 @@ def inside(change):
 
 DAMAGE = [
     (LINES, inside(lambda x: x[: x.index(b"\n") + 1]), "they hold different runs"),
-    (LINES, inside(lambda x: b"".join(x.splitlines(True)[:-1])), "they hold different"),
     (LINES, inside(lambda x: x[:-9] + b"\xff" + x[-8:]), "can't decode"),
     (
         LINES,
@@ -324,7 +332,6 @@ DAMAGE = [
     ),
     (LINES, inside(lambda x: x + x.splitlines(True)[-1]), "they hold different runs"),
     (LINES, inside(lambda x: b"a,b\n1,2\n"), "spec"),
-    (ROWS, inside(lambda x: b"a,b\n1,2\n"), "they hold different runs"),
     (ROWS, lambda x: x[:-9], ""),
     (ROWS, lambda x: x[:900] + bytes([x[900] ^ 4]) + x[901:], ""),
     (ROWS, None, "No such file"),

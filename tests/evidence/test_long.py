@@ -7,7 +7,7 @@ import pytest
 
 from course.real_model import stored as stored_run
 from experiments import long, store
-from experiments.long import CONFIG, METHODS, SEEDS, Long, effects, judged, report
+from experiments.long import CONFIG, METHODS, Long, effects, judged, report
 from refimpl import warm_start
 from refimpl.hooks import Bar
 from refimpl.tasks import Arithmetic
@@ -30,21 +30,6 @@ class Toy(Long):
 
 SMALL = {"rollouts": 9, "eval_every": 4, "eval_problems": 4, "max_new_tokens": 24}
 JOB = {"task": long.CHOSEN, "arm": "one-sided 8.8", "seed": 1}
-
-
-def test_methods_and_seeds_are_all_that_differs():
-    """And a seed's three methods come before the next seed."""
-    jobs = [*Long().jobs()]
-    assert [(j["seed"], j["arm"]) for j in jobs] == [
-        (seed, arm) for seed in range(SEEDS) for arm in METHODS
-    ]
-    assert {job["task"] for job in jobs} == {long.CHOSEN}
-    names = {"hyperparameters", "seed"}
-    for job in jobs:
-        config = asdict(Long().config(job))
-        assert {n for n, x in asdict(CONFIG).items() if config[n] != x} <= names
-        assert config["seed"] == job["seed"]
-    assert CONFIG.rollouts * CONFIG.updates_per_rollout == 300
 
 
 def test_what_is_stored_is_the_beginning_of_what_was_declared(monkeypatch):

@@ -20,7 +20,7 @@ from experiments.store import read as stored
 from refimpl.cli import main
 from refimpl.interop import logs, symptoms
 from refimpl.validation import UserError
-from tests.evidence import histories, small_policy
+from tests.evidence import histories
 
 LOGS = Path(__file__).parent / "logs"
 TRLS = {
@@ -263,34 +263,22 @@ def is_read_truly(columns, at, own: set[str], follows: set[str]) -> bool:
     return abs(since - at) <= len(columns["reward"]) / 10 and not before
 
 
-@pytest.mark.parametrize("rows", [200, 600])
 @pytest.mark.parametrize("fault", histories.FAULTS)
-def test_a_planted_fault_is_found_dated_and_listed_before_what_follows(fault, rows):
-    """Over three places and three seeds each, with one miss in nine at most."""
+def test_a_planted_fault_is_found_dated_and_listed_before_what_follows(fault):
+    """In three places of three logs each, with one miss in nine at most."""
     _, symptom, follows = histories.FAULTS[fault]
-    read = [
-        is_read_truly(*histories.history(fault, rows, *one), {symptom}, {*follows})
-        for one in product((0.3, 0.5, 0.7), range(3))
-    ]
+    made = (
+        histories.history(fault, rows, part, rows)
+        for part, rows in product((0.3, 0.5, 0.7), (200, 300, 600))
+    )
+    read = [is_read_truly(*one, {symptom}, {*follows}) for one in made]
     assert sum(read) >= 8
 
 
-@pytest.mark.parametrize("fault", small_policy.FAULTS)
-def test_a_fault_in_a_policy_that_is_really_trained_is_read_truly(fault):
-    """Over two places and two seeds each, with one miss in four at most."""
-    read = []
-    for part, seed in product((0.3, 0.6), range(2)):
-        columns, at = small_policy.history(fault, 200, part, seed)
-        at = 0 if fault in small_policy.FROM_THE_START else at
-        read.append(is_read_truly(columns, at, *small_policy.FAULTS[fault]))
-    assert sum(read) >= 3
-
-
-@pytest.mark.parametrize("rows", [200, 1000])
-def test_of_a_long_healthy_run_nothing_is_named(rows):
-    runs = [histories.history(None, rows, 0, seed).columns for seed in range(4)]
-    runs += [small_policy.history(None, 200, 0, seed)[0] for seed in range(2)]
-    assert [named(log_of(**columns)) for columns in runs] == [[]] * 6
+def test_of_a_long_healthy_run_nothing_is_named():
+    for rows, seed in product((200, 1000), range(2)):
+        columns, _ = histories.history(None, rows, 0, seed)
+        assert named(log_of(**columns)) == []
 
 
 # Files
@@ -393,36 +381,8 @@ PARTS = [
 ]
 PPO = {"objective/rlhf_reward": 0.1, "objective/kl": 3.0, "loss/value_avg": 1.0}
 PPO |= {"policy/clipfrac_avg": 0.4, "policy/entropy_avg": 1.9, "val/ratio": 1.0}
+RLHF = [{**PPO, "objective/scores": x} for x in RISES]
 NOT = "reward rises, accuracy does not"
-
-
-@pytest.mark.parametrize(
-    ("rows", "form", "found"),
-    [
-        ([*STEPS, *EVALS], "state", [NOT]),
-        (VERL, "verl's file", [NOT]),
-        (
-            [*({"reward": x} for x in FLAT), *EVALS],
-            "printed",
-            ["reward stays where it began", "held-out accuracy falls"],
-        ),
-        (PARTS, "state", ["a reward function never rewards", "one reward falls while"]),
-        (
-            [{**PPO, "objective/scores": x} for x in RISES],
-            "state",
-            ["clipped share very"],
-        ),
-        (
-            [{**PPO, "step": i} for i in range(9)],
-            "printed",
-            ["clipped share very high", "reward stays where it began"],
-        ),
-    ],
-)
-def test_what_others_log_is_read(tmp_path, rows, form, found):
-    (tmp_path / "log").write_text(in_form(form, rows))
-    said = named(logs.read(tmp_path / "log"))[: len(found)]
-    assert all(one.startswith(text) for one, text in zip(said, found, strict=True))
 
 
 COLLAPSE = [{"step": i, "mean_reward": 0.6 / i, "accuracy": 0.64} for i in range(1, 21)]
@@ -440,6 +400,8 @@ TINKERS = [
 @pytest.mark.parametrize(
     ("rows", "form", "first", "words"),
     [
+        (VERL, "verl's file", NOT, "gsm8k/acc/mean@1 falls from 0.62"),
+        (RLHF, "state", "clipped share very high", "policy/clipfrac_avg reaches 0.4"),
         (COLLAPSE, "lines", "reward falls", "mean_reward falls from 0.6"),
         (COLLAPSE, "lines", "held-out accuracy falls", "from 0.98"),
         (NEVER, "notebook", "a reward function never rewards", "rewards / correct is"),
@@ -449,7 +411,7 @@ TINKERS = [
         (TINKERS, "lines", "most groups are dead", "is 0.9 in the median row"),
     ],
 )
-def test_what_people_have_logged_is_read(tmp_path, rows, form, first, words):
+def test_what_others_have_logged_is_read(tmp_path, rows, form, first, words):
     (tmp_path / "log").write_text(in_form(form, rows))
     found = symptoms.findings(logs.read(tmp_path / "log"))
     assert any(words in one.words for one in found if one.row["symptom"] == first)
@@ -507,6 +469,7 @@ def test_an_evaluation_joins_the_row_of_its_step(tmp_path):
     log = logs.read(tmp_path / "log")
     assert log.columns["reward"] == RISES
     assert [log.steps[i] for i, _ in log.seen("eval_reward")] == [0, 40, 80, 120, 160]
+    assert named(log) == [NOT]
 
 
 def test_the_parts_of_a_reward_are_named_and_a_penalty_of_0_is_not(tmp_path):
@@ -516,17 +479,10 @@ def test_the_parts_of_a_reward_are_named_and_a_penalty_of_0_is_not(tmp_path):
     assert falls.words.startswith("rewards/short falls from 0.6")
 
 
-@pytest.mark.parametrize(
-    "name",
-    "reward_mean mean_reward reward_avg rewards/reward/mean rollout/raw_reward Reward "
-    "train/reward objective/scores critic/score/mean".split(),
-)
-def test_a_reward_has_many_names(tmp_path, name):
-    rows = [
-        {"Step": i, name: x, "val/test_score/x": 1 - x} for i, x in enumerate(RISES)
-    ]
-    (tmp_path / "log").write_text(in_form("csv", rows))
-    assert named(logs.read(tmp_path / "log")) == [NOT]
+def test_a_reward_has_many_names():
+    names = "reward_mean mean_reward reward_avg rewards/reward/mean rollout/raw_reward "
+    names += "Reward train/reward objective/scores critic/score/mean"
+    assert {logs.ours(name) for name in names.split()} == {"reward"}
 
 
 def test_exports_of_wandb_and_tensorboard_are_read(tmp_path):

@@ -150,21 +150,20 @@ def test_the_scorer_has_the_settings_and_the_time_of_its_task():
     assert judge.failed.total() == before + 2
 
 
-@pytest.mark.parametrize("how", ["whole", "last", "tag"])
 @pytest.mark.parametrize("part", range(3))
-def test_every_dataset_pays_its_own_answer_however_it_is_read(part, how):
+def test_every_dataset_pays_its_own_answer_however_it_is_read(part):
     """A thought before it and a box around it take nothing away."""
-    known = sorted({*DATASETS} - {*WHY})
-    for name in known[part::3]:
-        task = ReasoningGym(name, extract=how)
-        entry = next(e for e in task._entries(99, 1))
+    thought = f"<think>{'1, 2 or 3? ' * 500}</think>\n"
+    for name in sorted({*DATASETS} - {*WHY})[part::3]:
+        entry = next(e for e in ReasoningGym(name)._entries(99, 1))
         own = entry["answer"]
         if own is None:  # many are right
             continue
-        own = f"<answer>{own}</answer>" if how == "tag" else str(own)
-        if how != "whole":
-            own = f"<think>{'1, 2 or 3? ' * 500}</think>\n{own}"
-        assert task.reward([], [own], entry=[entry])[0] >= 0.99, (name, own[-300:])
+        tagged = f"{thought}<answer>{own}</answer>"
+        read = {"whole": str(own), "last": f"{thought}{own}", "tag": tagged}
+        for how, text in read.items():
+            paid = ReasoningGym(name, extract=how).reward([], [text], entry=[entry])
+            assert paid[0] >= 0.99, (name, how, text[-300:])
 
 
 # What a model wrote is never run
@@ -284,26 +283,10 @@ def test_a_score_outside_0_and_1_is_refused(value, scored_by):
         scored_by(f"return {value}")
 
 
-def test_one_process_is_kept_and_a_script_without_a_main_guard_may_score(tmp_path):
-    """A spawned worker would import the script again; this one must not."""
-    script = tmp_path / "script.py"
-    script.write_text(
-        "from refimpl.pretrained import judge\n"
-        "for answer in '78':\n"
-        f"    print(*judge.scores({SUM_SCORER}, [answer], [{SEVEN}]))\n"
-        "    print(*(process.pid for process in judge._open.values()))\n"
-    )
-    run = [sys.executable, script]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=120)
-    paid, first, unpaid, pid = done.stdout.split()
-    assert (paid, unpaid, first) == ("1.0", "0.0", pid)
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(pid), 0)
-
-
 def test_the_clock_stops_with_the_verdict_and_ctrl_c_does_not_reach_the_process():
     """One that waits for the next answer is not one that takes too long; and a
-    terminal sends Ctrl-C to both, but a run ends where it wants, with its scores."""
+    terminal sends Ctrl-C to both, but a run ends where it wants, with its scores. Then
+    the process ends as well."""
     judge.scores(SUM_SCORER, ["7"], [SEVEN])
     first = process()
     assert judge.scores(SUM_SCORER, ["7"], [SEVEN], 0.5) == [1.0]
@@ -312,6 +295,8 @@ def test_the_clock_stops_with_the_verdict_and_ctrl_c_does_not_reach_the_process(
     first.send_signal(signal.SIGINT)
     assert judge.scores(SUM_SCORER, ["7"], [SEVEN]) == [1.0]
     assert process() is first
+    judge.close()
+    assert first.wait(5) < 0
 
 
 def test_an_interrupted_answer_leaves_no_verdict_to_the_next(monkeypatch):

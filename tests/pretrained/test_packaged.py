@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from refimpl import UserError
@@ -175,73 +174,6 @@ def test_load_takes_a_fetched_model_by_its_name(pip, tmp_path, monkeypatch):
     model.save_pretrained("toy")
     TOKENIZER.save_pretrained("toy")
     assert {load(toy)[0].name_or_path for toy in ("toy", Path("toy"))} == {"toy"}
-
-
-# The conversion
-
-
-TEMPLATE = (
-    "{% for m in messages %}<s>{{ m['role'] }}:{{ m['content'] }}</s>{% endfor %}"
-)
-
-
-def write_gguf(path: Path) -> torch.Tensor:
-    """A random Llama of one layer whose embeddings are stored as Q4_1; they come back.
-
-    A block of 32 numbers is d q + m with q in 0…15: what is exact in that form stays.
-    """
-    gguf, _ = needs("gguf"), needs("accelerate")  # transformers reads it with both
-    words = ["<unk>", "<s>", "</s>", *map(str, range(10)), *"+=:abcdefgh", "12", "ab"]
-    blocks = [(torch.arange(16) + i).remainder(16).repeat(2) for i in range(len(words))]
-    embeddings = torch.stack(blocks).float() / 64 - 0.125
-    writer = gguf.GGUFWriter(str(path), "llama")
-    head = {"block_count": 1, "context_length": 64, "embedding_length": 32}
-    head |= {"feed_forward_length": 32, "head_count": 2, "head_count_kv": 2}
-    head |= {"layer_norm_rms_eps": 1e-5, "rope_freq_base": 10000.0}
-    head |= {"vocab_size": len(words), "tokenizer_model": "gpt2", "token_list": words}
-    head |= {"token_types": [3, 3, 3] + [1] * (len(words) - 3)}
-    head |= {"token_merges": ["1 2", "a b"], "chat_template": TEMPLATE}
-    tokens = {"unk": 0, "bos": 1, "eos": 2, "pad": 2}
-    head |= {f"{name}_token_id": n for name, n in tokens.items()}
-    for name, value in head.items():
-        getattr(writer, f"add_{name}")(value)
-    kind = gguf.GGMLQuantizationType.Q4_1
-    stored = gguf.quants.quantize(embeddings.numpy(), kind)
-    writer.add_tensor("token_embd.weight", stored, raw_dtype=kind)
-    writer.add_tensor("output_norm.weight", torch.full((32,), 2.0).numpy())
-    generator, matrices = torch.Generator().manual_seed(0), "attn_q attn_k attn_v"
-    for name in f"{matrices} attn_output ffn_gate ffn_up ffn_down".split():
-        matrix = torch.randn(32, 32, generator=generator)
-        writer.add_tensor(f"blk.0.{name}.weight", matrix.numpy())
-    for name in ("attn_norm", "ffn_norm"):
-        writer.add_tensor(f"blk.0.{name}.weight", torch.ones(32).numpy())
-    for part in ("header", "kv_data", "tensors"):
-        getattr(writer, f"write_{part}_to_file")()
-    writer.close()
-    return embeddings
-
-
-def test_conversion_gives_the_stored_numbers_as_an_ordinary_float32_model(tmp_path):
-    embeddings = write_gguf(tmp_path / "model.gguf")
-    state = torch.random.get_rng_state()
-    packaged.convert(tmp_path / "model.gguf", tmp_path / "float32")
-    assert torch.equal(torch.random.get_rng_state(), state)
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "float32")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "float32")
-    assert {p.dtype for p in model.parameters()} == {torch.float32}
-    assert torch.equal(model.get_input_embeddings().weight, embeddings)
-    assert torch.equal(model.model.norm.weight, torch.full((32,), 2.0))
-    assert getattr(model.config, "quantization_config", None) is None
-    assert model.generation_config.eos_token_id == 2
-    assert (tokenizer.bos_token, tokenizer.eos_token) == ("<s>", "</s>")
-    chat = [{"role": "a", "content": "12+3="}]
-    text = tokenizer.apply_chat_template(chat, tokenize=False)
-    assert text == "<s>a:12+3=</s>"
-    assert tokenizer(text)["input_ids"] == [1, 16, 15, 24, 13, 6, 14, 2]
-    source = {"gguf_file": "model.gguf", "dtype": torch.float32}
-    raw = AutoModelForCausalLM.from_pretrained(tmp_path, **source)
-    ids = torch.tensor([[1, 16, 15, 24, 13]])
-    assert torch.equal(model(ids).logits, raw(ids).logits)
 
 
 # The real one

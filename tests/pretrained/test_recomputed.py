@@ -43,9 +43,8 @@ def test_log_probs_and_gradients_are_the_same(make):
     assert sum(g.abs().sum() for g in found[0] if g is not None) > 1e-3
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_run_is_the_same_bit_for_bit_and_may_go_on_so(dtype, tmp_path):
-    settings = {"reward": fixed_noise, "beta": 0.1, "dtype": dtype}
+def test_a_run_is_the_same_bit_for_bit_and_may_go_on_so(tmp_path):
+    settings = {"reward": fixed_noise, "beta": 0.1, "dtype": "bfloat16"}
     plain = small_run("ppo", **settings)
     settings["checkpoint_dir"] = tmp_path
     small_run("ppo", rollouts=1, log_probs=logprobs.log_probs, **settings)
