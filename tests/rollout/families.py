@@ -46,8 +46,6 @@ def layers(*kinds: str) -> dict:
 
 
 FULL = "full_attention"
-SLIDING_AND_FULL = layers("sliding_attention", FULL)
-GREEDY = {**ROUTED, "topk_method": "greedy"}
 
 SUPPORTED = {
     "GPT-2": ("GPT2Config", GPT),
@@ -57,16 +55,12 @@ SUPPORTED = {
     "Mistral": ("MistralConfig", WINDOW),
     "Mixtral": ("MixtralConfig", {**LOCAL_EXPERTS, **WINDOW}),
     "Qwen2": ("Qwen2Config", {}),
-    "Qwen2-MoE": ("Qwen2MoeConfig", SHARED_EXPERT),
     "Qwen3": ("Qwen3Config", HEADS),
     "Qwen3-MoE": ("Qwen3MoeConfig", {**SPARSE, **HEADS}),
     "Gemma 2": ("Gemma2Config", {**HEADS, **WINDOW}),
-    "Gemma 3": ("Gemma3TextConfig", {**SLIDING_AND_FULL, **HEADS, **WINDOW}),
     "Phi": ("PhiConfig", {}),
     "OLMoE": ("OlmoeConfig", EXPERTS),
     "GPT-OSS": ("GptOssConfig", {**LOCAL_EXPERTS, **HEADS, **WINDOW}),
-    "Cohere 2": ("Cohere2Config", {"logit_scale": 1.0, **HEADS, **WINDOW}),
-    "DeepSeek-V2": ("DeepseekV2Config", {**LATENT, **GREEDY, **HEADS}),
     "DeepSeek-V3": ("DeepseekV3Config", {**LATENT, **ROUTED}),
     "BERT as a decoder": ("BertConfig", {"is_decoder": True}),
     "Whisper's decoder": ("WhisperConfig", BART),  # it ignores `logits_to_keep`

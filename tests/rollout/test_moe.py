@@ -20,6 +20,7 @@ from tests.worlds import (
     measured_loss,
     prepared,
     random_moe,
+    rollout_of,
     small_run,
 )
 
@@ -205,10 +206,10 @@ def test_overlap_by_hand():
 
 def test_a_changed_expert_belongs_to_the_token_that_it_predicts():
     """The expert at the prompt's last token is that of the first response token."""
-    ids, two = tensor([[5, 6, 7, 8]]), torch.ones(1, 2)
-    seen, no = tensor([0, 0, 0, FREE]).view(1, 4, 1, 1), tensor([False])
-    known = {"experts": seen, "router_logp": torch.zeros(1, 4, 1, 1)}
-    rollout = Rollout(ids, tensor([2]), two, 0 * two, 0 * two, no, tensor([0]), **known)
+    seen = tensor([0, 0, 0, FREE]).view(1, 4, 1, 1)
+    known = {"ids": tensor([[5, 6, 7, 8]]), "prompt_length": tensor([2])}
+    known |= {"experts": seen, "router_logp": torch.zeros(1, 4, 1, 1)}
+    rollout = rollout_of(torch.ones(1, 2), **known)
     again = seen.clone()
     again[0, 1] = 3
     _, change = recorder.visited_again(rollout, again, known["router_logp"])

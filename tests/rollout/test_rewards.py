@@ -10,7 +10,6 @@ import torch
 from refimpl import UserError
 from refimpl.rewards import (
     Prompt,
-    check_share,
     conversational,
     overlong_punishment,
     said,
@@ -55,29 +54,6 @@ def test_every_kind_of_number_becomes_a_plain_float(numbers):
     assert {type(r) for r in rewards} == {float}
     part = score(lambda **_: [None, 1], PROMPTS, COMPLETIONS, {}, component="half")
     assert math.isnan(part[0]) and part[1] == 1  # it need not apply to every answer
-
-
-def test_a_share_of_right_answers_lies_between_0_and_1():
-    check_share([0.0, 0.5, 1.0])
-    for odd in (-1.0, 1.5, math.nan):
-        with pytest.raises(UserError, match=f"got {odd:g}"):
-            check_share([0.5, odd])
-
-
-def test_an_error_inside_the_function_is_named_and_kept_as_the_cause():
-    def broken(completions, **_):
-        return [1 / len(c[2:]) for c in completions]
-
-    def interrupted(**_):
-        raise KeyboardInterrupt
-
-    with pytest.raises(UserError, match="broken raised ZeroDivisionError") as caught:
-        call(broken)
-    assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    with pytest.raises(KeyboardInterrupt):  # which is no error of the function
-        call(interrupted)
-    with pytest.raises(UserError, match="returned inf for '#8'"):
-        call(lambda **_: [1.0, math.inf])
 
 
 def of_messages(prompts, completions, answer, **_):

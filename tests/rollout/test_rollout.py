@@ -18,6 +18,7 @@ from tests.worlds import (
     gpt2,
     random_model,
     redrawn,
+    rollout_of,
     warm_model,
 )
 
@@ -127,15 +128,9 @@ def written(text: str, mask=None, truncated=False) -> Rollout:
     """One response of the given text and then EOS, unless it is truncated."""
     ids = TOKENIZER(text)["input_ids"] + [EOS] * (not truncated)
     mask = torch.ones(1, len(ids)) if mask is None else torch.tensor([mask]).float()
-    return Rollout(
-        ids=torch.tensor([[*TOKENIZER("3+9=")["input_ids"], *ids]]),
-        prompt_length=torch.tensor([4]),
-        mask=mask,
-        logp=-mask,
-        entropy=mask,
-        truncated=torch.tensor([truncated]),
-        group=torch.tensor([0]),
-    )
+    ids = torch.tensor([[*TOKENIZER("3+9=")["input_ids"], *ids]])
+    known = {"ids": ids, "prompt_length": torch.tensor([4])}
+    return rollout_of(mask, truncated=torch.tensor([truncated]), **known)
 
 
 CUT = {"truncated": True}

@@ -20,7 +20,6 @@ from refimpl.responses import (
     once,
 )
 from refimpl.rewards import OFFERED
-from refimpl.rollout import Rollout
 from refimpl.run import Run
 from refimpl.tasks import Arithmetic, TaskWarning
 from tests.worlds import (
@@ -31,6 +30,7 @@ from tests.worlds import (
     prepared,
     prompts_of,
     rolled_out,
+    rollout_of,
 )
 
 
@@ -108,15 +108,9 @@ def drawn(*scores, correct=None, texts=None) -> Responses:
     scores, row = torch.tensor(scores), torch.arange(len(scores))
     correct = scores if correct is None else torch.tensor(correct)
     mask = (torch.arange(4) < torch.tensor([2, 4, 1, 4])[row % 4, None]).float()
-    rollout = Rollout(
-        ids=torch.zeros(len(row), 8, dtype=torch.long),
-        prompt_length=torch.tensor([3, 3, 4, 4])[row % 4],
-        mask=mask,
-        logp=-mask,
-        entropy=2 * mask,
-        truncated=row % 4 == 1,
-        group=row // 2,
-    )
+    known = {"entropy": 2 * mask, "truncated": row % 4 == 1, "group": row // 2}
+    known["prompt_length"] = torch.tensor([3, 3, 4, 4])[row % 4]
+    rollout = rollout_of(mask, **known)
     texts = texts or [f"{i}" for i in row]
     prompts, parts = ["3+9="] * len(row), {"half": scores / 2}
     return Responses(rollout, prompts, texts, scores, scores, correct, 2, parts)

@@ -2,23 +2,20 @@
 
 import json
 import math
-from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refimpl import History, collect
+from refimpl import History
 from refimpl.history import Meter
 from refimpl.hooks import Samples, chosen, line
 from refimpl.rollout import Batch
 from refimpl.tasks import Arithmetic
-from tests.worlds import (
-    prepared,
-    small_run,
-)
+from tests.worlds import rollout_of, small_run
 
 
 def example() -> History:
@@ -71,17 +68,21 @@ def test_all_but_time_samples_and_the_model_counts_for_equality():
 # CSV
 
 
-NUMBERS = st.tuples(
-    st.none() | st.floats(allow_nan=False), st.none() | st.floats(0, 1e-300)
-)
+OTHER = st.sampled_from([np.float32(0.5), torch.tensor(2.0), 3, True, None])
+"""A hook may write these into a row."""
+NUMBERS = st.tuples(st.floats(allow_nan=False) | OTHER, st.floats(0, 1e-300) | OTHER)
 
 
 @given(values=st.lists(NUMBERS, min_size=1, max_size=5))
 def test_csv_keeps_every_digit(values, tmp_path_factory):
+    """Also with the mark that Excel puts before it."""
     path = tmp_path_factory.mktemp("csv") / "run.csv"
-    history = History("ppo", [{"a": a, "b/c": b, "step": 0.0} for a, b in values])
-    history.save(path)
-    assert History.load(path).rows == history.rows
+    rows = [{"a": a, "b/c": b, "step": 0.0} for a, b in values]
+    History("ppo", rows).save(path)
+    known = [{k: x if x is None else float(x) for k, x in r.items()} for r in rows]
+    for text in (path.read_bytes(), b"\xef\xbb\xbf" + path.read_bytes()):
+        path.write_bytes(text)
+        assert History.load(path).rows == known
 
 
 def test_a_file_that_is_no_history_is_refused(tmp_path):
@@ -102,8 +103,7 @@ def test_a_file_that_is_no_history_is_refused(tmp_path):
 def part_of(z, mask, tokens, passed=None):
     """A micro-batch whose log-ratios are z; `passed`: what the model read of it."""
     z, mask = torch.tensor(z), torch.tensor(mask)
-    batch, _ = collect(prepared(), 0)
-    rollout = replace(batch.rollout, mask=mask if passed is None else passed)
+    rollout = rollout_of(mask if passed is None else passed)
     old_logp, tokens = torch.full_like(z, -1), torch.tensor(tokens)
     return Batch(rollout, mask, old_logp, 0 * z, token_count=tokens), z - 1
 

@@ -84,6 +84,7 @@ def test_the_wheel_trains_from_any_folder_and_writes_only_there(installed, tmp_p
 
 
 def test_the_description_of_the_wheel_runs_as_it_stands(installed, tmp_path):
+    assert (installed / "refimpl/py.typed").exists()
     (metadata,) = installed.glob("refimpl-*.dist-info/METADATA")
     text = metadata.read_text("utf-8")
     assert "\nAuthor: " in text and "\nKeywords: " in text and "Extra: dev" not in text
@@ -95,33 +96,3 @@ def test_the_description_of_the_wheel_runs_as_it_stands(installed, tmp_path):
     assert "grad_fn" in said and "ratio" in said
     said = run(training, cwd=tmp_path, **environment)
     assert float(said.splitlines()[0]) > 0.8
-
-
-SCRIPT = """
-import torch
-
-import refimpl as rl
-from refimpl import ALGORITHMS, History, TrainConfig, normalisers
-
-
-def main() -> None:
-    history: History = rl.train("gspo", config=TrainConfig(rollouts=2))
-    accuracy: float = history.accuracy
-    print(accuracy, history.accurate)  # type: ignore[attr-defined]
-    logp, weight = torch.zeros(2, 3), normalisers.token_mean(torch.ones(2, 3))
-    given = logp, logp, torch.zeros(2), weight
-    ALGORITHMS["sapo"].policy_loss(*given, tau_neg=1.1).loss.backward()
-    rl.tran("gspo")  # type: ignore[attr-defined]
-"""
-MYPY = "import sys; from mypy.__main__ import console_entry; console_entry()"
-
-
-def test_the_types_of_a_script_that_uses_it_are_checked(installed, tmp_path):
-    """A mistake in it is found, so the package's own types are in use. (Those of torch
-    and transformers are left out, for they take a minute.)"""
-    (tmp_path / "script.py").write_text(SCRIPT)
-    (tmp_path / "mypy.ini").write_text(
-        "[mypy-torch.*,transformers.*]\nfollow_imports = skip\n"
-    )
-    flags = "--strict --no-incremental script.py".split()
-    run(MYPY, *flags, cwd=tmp_path, PYTHONPATH=str(installed))
