@@ -102,23 +102,6 @@ def test_what_is_recorded_is_what_each_row_alone_visits(make):
     assert rollout.experts.dtype == torch.int16 and not rollout.experts.is_inference()
 
 
-def test_rows_and_join_carry_the_experts():
-    model = random_moe()
-    one, other = recorded(model, seed=1), recorded(model, seed=2)
-    other = other.rows(tensor([1, 0, 2]))
-    assert one.ids.shape[1] > other.ids.shape[1]
-    part = one.rows(tensor([4, 0]))
-    width = part.ids.shape[1]
-    assert torch.equal(part.experts, one.experts[[4, 0], :width])
-    assert torch.equal(part.router_logp, one.router_logp[[4, 0], :width])
-    joined = Rollout.join([one, other])
-    for name, fill in (("experts", FREE), ("router_logp", 0)):
-        for rows, source in ((slice(12), one), (slice(12, None), other)):  # in order
-            whole, piece = getattr(joined, name)[rows], getattr(source, name)
-            assert torch.equal(whole[:, : piece.shape[1]], piece)
-            assert (whole[:, piece.shape[1] :] == fill).all()
-
-
 # Replay
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from refimpl import UserError, log_probs, sample, sampling
-from refimpl.rollout import Rollout
+from refimpl.rollout import FREE, Rollout
 from refimpl.sampling import Decoder, end_tokens
 from tests.worlds import (
     EOS,
@@ -184,12 +184,18 @@ def test_rows_and_join_cut_padding_off_and_change_nothing_else(holes):
     spans, rollout = rollout.length.long(), with_holes(rollout) if holes else rollout
     assert torch.equal(rollout.span, spans)  # which counts holes
     assert (rollout.length < spans).any() == holes
+    real = (torch.arange(rollout.ids.shape[1]) < rollout.end[:, None])[..., None, None]
+    seen = torch.arange(real.numel()).view(real.shape)
+    recorded = {"experts": torch.where(real, seen, FREE), "router_logp": real * -0.1}
+    rollout = replace(rollout, **recorded)
     whole = log_probs(model, rollout)
     order = rollout.span.sort().indices
     for index in (order[:4], order[[5, 2, 9]], order.flip(0), order[:1]):
         part = rollout.rows(index)
         total, width = int(rollout.end[index].max()), int(rollout.span[index].max())
-        assert torch.equal(part.ids, rollout.ids[index, :total])
+        for name in ("ids", "experts", "router_logp"):
+            expected = getattr(rollout, name)[index, :total]
+            assert torch.equal(getattr(part, name), expected)
         for name in ("mask", "logp", "entropy"):
             expected = getattr(rollout, name)[index, :width]
             assert torch.equal(getattr(part, name), expected)
@@ -201,7 +207,7 @@ def test_rows_and_join_cut_padding_off_and_change_nothing_else(holes):
     assert rollout.rows(order[:4]).ids.shape[1] < rollout.ids.shape[1]
     joined = Rollout.join([rollout.rows(order[:4]), rollout.rows(order[4:])])
     expected = rollout.rows(order)
-    for name in ("ids", "mask", "logp", "entropy", "span", "truncated"):
+    for name in ("ids", "mask", "logp", "entropy", "span", "truncated", *recorded):
         assert torch.equal(getattr(joined, name), getattr(expected, name))
 
 
