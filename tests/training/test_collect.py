@@ -1,8 +1,6 @@
 """From problems to a batch: sampled, scored, compared, and described."""
 
 import warnings
-from collections.abc import Callable
-from typing import NamedTuple
 from unittest.mock import Mock
 
 import pytest
@@ -94,13 +92,6 @@ def test_a_first_rollout_with_nothing_to_learn_is_warned_of(reward):
             collect(run, step)
             warn_if_never_right(run, step)
     assert [w.category for w in found] == ([TaskWarning] if reward is None else [])
-
-
-class Habits(NamedTuple):
-    """The part of a task that `describe` looks at."""
-
-    habit: Callable
-    habits: tuple = ()
 
 
 def drawn(*scores, correct=None, texts=None) -> Responses:
@@ -271,5 +262,5 @@ def test_half_right_is_not_right_and_of_none_there_is_no_length():
         ([1.0] * 4, 11 / 4, None),
         ([0.5, 0.51, 0.5, 0.0], 4.0, 7 / 3),
     ):
-        found = describe(drawn(*[1.0] * 4, correct=correct), Habits(len))
+        found = describe(drawn(*[1.0] * 4, correct=correct), Arithmetic())
         assert (found["length/correct"], found["length/wrong"]) == (right, wrong)
