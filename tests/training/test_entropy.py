@@ -143,8 +143,8 @@ OBJECTS = {
 @pytest.mark.parametrize("name", OBJECTS)
 def test_micro_batches_change_nothing_and_the_object_does(name):
     def run(size, **objects):
-        given = {"dtype": "float64", "micro_batch_size": size, "reward": fixed_noise}
-        return small_run(**given, **objects)
+        given = {"dtype": "float64", "rollouts": 1, "reward": fixed_noise}
+        return small_run(micro_batch_size=size, **given, **objects)
 
     one, two = run(16, **OBJECTS[name]), run(3, **OBJECTS[name])
     assert largest_difference(one.model, two.model) < 1e-9
