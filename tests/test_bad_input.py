@@ -422,7 +422,7 @@ def test_sampling_and_measuring():
         for model in (nn.Linear(2, 2), make_critic(MODEL)):
             at(door, "causal language model", model=model)
     at("evaluate", "task 'arithmetic'", task="arithmetic")
-    for paid in (NAN, 2.5, -1.0):
+    for paid in (NAN, 2.5, -1):
         pay = partial(lambda paid, completions, **_: [paid] * len(completions), paid)
         at("evaluate", str(paid), task=task(reward=pay))
         for reward in (None, fixed_noise):  # in the first rollout, not after the last
