@@ -229,6 +229,10 @@ def test_a_hyperparameter(algorithm):
 
 TOGETHER = """
 prompts 7 | prompts_per_rollout=7
+token_mask | token_mask=2,0.5
+max_reject | max_reject=0.2
+sequence_mask | sequence_mask=2,5
+opsm | opsm=0.1,0.2
 max_length max_new_tokens | normaliser=constant max_length=3 max_new_tokens=9
 gamma critic | gamma=0.9
 kl_in beta | kl_in=reward
@@ -326,6 +330,7 @@ BEFORE |= {
     ],
     "sampler_delay Delayed": [small(sampler_delay=1) | {"sampler": Delayed(1)}],
     "int8 Rounded": [small(rollout_dtype="int8") | {"sampler": Rounded()}],
+    "InFlight float32": [small(rollout_dtype="bfloat16") | {"sampler": InFlight(1, 9)}],
     "delay rounded": [small(rollout_dtype="int8") | {"sampler": Delayed(1)}],
     "Value critic": [{"loss_terms": [Value(fixed_noise)]}],
     "AdaptiveEntropy loss_terms": [{"corrections": [AdaptiveEntropy()]}],

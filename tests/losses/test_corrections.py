@@ -142,20 +142,6 @@ def test_padding_holes_cuts_and_the_masks_type_change_nothing(name):
         assert_close(factor(rules, *part) * mask[row], whole[row : row + 1], **EXACT)
 
 
-@pytest.mark.parametrize(
-    ("name", "bound"),
-    [
-        ("token_mask", (2.0, 0.5)),
-        ("max_reject", 0.2),  # its bounds must lie about 1
-        ("sequence_mask", (2.0, 5.0)),
-        ("opsm", (0.1, 0.2)),
-    ],
-)
-def test_a_bound_that_cannot_be_meant_is_refused(name, bound):
-    with pytest.raises(UserError, match=f"^{name} must"):
-        prepared(corrections={name: bound})
-
-
 def test_a_ratio_is_multiplied_once():
     with pytest.raises(UserError, match="kpop and token_mask"):
         prepared(corrections={"kpop": 0.1, "token_mask": 2.0})

@@ -205,22 +205,12 @@ def test_rows_and_join_cut_padding_off_and_change_nothing_else(holes):
         for again, every in zip(log_probs(model, part), whole, strict=True):
             assert (again - every[index, :width]).abs().max() < ROUNDING
     assert rollout.rows(order[:4]).ids.shape[1] < rollout.ids.shape[1]
+    nothing = replace(rollout, mask=0 * rollout.mask).rows(torch.tensor([3, 1]))
+    assert log_probs(model, nothing)[0].tolist() == [[0.0], [0.0]]
     joined = Rollout.join([rollout.rows(order[:4]), rollout.rows(order[4:])])
     expected = rollout.rows(order)
     for name in ("ids", "mask", "logp", "entropy", "span", "truncated", *recorded):
         assert torch.equal(getattr(joined, name), getattr(expected, name))
-
-
-def test_log_probs_of_a_response_with_holes_are_zero_in_the_holes_alone():
-    model = warm_model()
-    rollout = mixed_rollout(model)
-    holed = with_holes(rollout)
-    pairs = zip(log_probs(model, holed), log_probs(model, rollout), strict=True)
-    assert all(torch.equal(left, whole * holed.mask) for left, whole in pairs)
-    none = replace(rollout, mask=torch.zeros_like(rollout.mask))
-    part = none.rows(torch.tensor([3, 1]))  # of which one column is left
-    assert part.span.tolist() == [0, 0]
-    assert log_probs(model, part)[0].tolist() == [[0.0], [0.0]]
 
 
 # Several tokens that end a response

@@ -2,7 +2,6 @@
 
 import json
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from refimpl import History
 from refimpl.history import Meter
-from refimpl.hooks import Samples, chosen, line
+from refimpl.hooks import Samples, line
 from refimpl.rollout import Batch
 from refimpl.tasks import Arithmetic
 from tests.worlds import rollout_of, small_run
@@ -151,22 +150,6 @@ NASTY = "a\x1b[31mred\x1b[0m\r\n\x07\u202eback\u2028\ud800\x9b2J\t\x7f語"
 
 def sample_of(completion="#3", prompt="1+2=", step=0, reward=1.0) -> dict:
     return {"step": step, "prompt": prompt, "completion": completion, "reward": reward}
-
-
-def test_the_first_response_to_each_of_four_prompts():
-    """Where there are fewer, second responses follow."""
-    prompts = [p for p in "abcdef" for _ in range(3)]
-    texts = [f"{p}{i % 3}" for i, p in enumerate(prompts)]
-
-    def responses(n):
-        parts = {"prompts": prompts[:n], "texts": texts[:n], "group_size": 3}
-        return SimpleNamespace(rewards=torch.arange(n), **parts)
-
-    found = chosen(7, responses(18))
-    assert [s["completion"] for s in found] == ["a0", "b0", "c0", "d0"]
-    assert found[1] == sample_of("b0", "b", 7, 3.0)
-    found = chosen(0, responses(6))
-    assert [s["completion"] for s in found] == ["a0", "b0", "a1", "b1"]
 
 
 def test_no_control_character_gets_through_and_a_long_answer_is_cut():

@@ -39,7 +39,7 @@ def test_an_object_handed_in_is_the_setting_of_that_name(name):
 
 
 @pytest.mark.parametrize("name", ["ppo", "gspo", "rspo", "flash_reinforce"])
-def test_objects_that_fit_are_taken_by_every_method(name):
+def test_objects_that_fit_are_taken_by_methods_of_every_kind(name):
     """Whatever is tried before a run, by a method with a critic, with a ratio of whole
     responses, with routers, and against the sampler: also with responses of one token,
     and in a rounded precision."""
