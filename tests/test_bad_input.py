@@ -298,7 +298,6 @@ def rows(value):
 ROW = {"prompt": "1+2=", "answer": 3, "terms": 2}
 BAD_ROWS = [None, [], ["1+2="], [{"answer": 3}], [{"prompt": 12}]]
 BAD_ROWS += [[ROW, {"prompt": "3+4="}]]
-KEPT = checkpoint.Checkpoint("c")
 BEFORE: dict[str, list[dict[str, Any]]] = {
     "'gropo' 'grpo'": [{"algorithm": "gropo"}],
     "causal Linear": [{"model": nn.Linear(2, 2)}],
@@ -310,7 +309,6 @@ BEFORE: dict[str, list[dict[str, Any]]] = {
     "prompt": [{"task": task(sample=lambda n, seed: [{**ROW, "prompt": ""}] * n)}],
     "task.sample(4, returned 1": [{"task": task(sample=rows([ROW]))}],
     "resume checkpoint_dir": [{"resume": True}],
-    "checkpoint_dir Checkpoint": [{"checkpoint_dir": "c", "hooks": [KEPT]}],
 }
 EXPERTS = random_moe()
 BEFORE |= {

@@ -214,6 +214,8 @@ def test_another_run_than_the_one_that_was_saved_is_refused(tmp_path):
     free = {"hooks": [Samples()], "resume": True}
     resumed = small_run(rollouts=3, **settings, **free)
     assert [sample["step"] for sample in resumed.samples] == 4 * [2]
+    with pytest.raises(UserError, match="checkpoint_dir and Checkpoint"):
+        small_run(**settings, hooks=[Checkpoint(tmp_path, resume=True)])
 
 
 # Files that a run writes: whole or not at all, and over nobody's work
