@@ -132,7 +132,7 @@ def test_a_file_with_code_in_it_is_not_run(tmp_path):
 
 
 def test_a_checkpoint_is_replaced_only_if_asked(tmp_path, monkeypatch):
-    small_run("ppo", rollouts=2, checkpoint_dir=tmp_path)
+    small_run("ppo", rollouts=1, checkpoint_dir=tmp_path)
     before = (tmp_path / NAME).read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(sampling, "sample", None)

@@ -149,26 +149,20 @@ def right_for_some(prompts, completions, **_):
     return [x if prompt.count("+") == 2 else 1.0 for prompt, x in pairs]
 
 
-def terms_of(batch) -> list[int]:
-    """Terms in the prompt of each response trained on."""
-    return [prompt.count("+") + 1 for prompt in prompts_of(batch.rollout)]
-
-
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_a_batch_is_filled_by_what_is_paid_before_a_punishment(share):
     """Lengths differ everywhere: punished rewards would let every group through."""
     settings = {"dynamic_sampling": True, "max_sampling_rounds": 50}
     settings |= {"reward": right_for_some, "overlong_share": share}
     _, batch, metrics = rolled_out(**settings)
-    assert terms_of(batch) == [3] * 16
+    terms = [prompt.count("+") + 1 for prompt in prompts_of(batch.rollout)]
+    assert terms == [3] * 16
     assert sorted(batch.rollout.group.bincount().tolist())[-4:] == [4] * 4
     assert metrics["sampling/rounds"] > 1
     # every sample was paid for, and the reward is that of all
     assert metrics["num_samples"] == 16 * metrics["sampling/rounds"]
     assert metrics["reward"] > 0.6  # of those kept it would be 0.5
     assert 0.5 < metrics["frac_reward_zero_std"] < 1
-    _, plain, _ = rolled_out(reward=right_for_some, dynamic_sampling=False)
-    assert terms_of(plain) != [3] * 16
 
 
 def test_every_refill_has_seeds_of_its_own(monkeypatch):
