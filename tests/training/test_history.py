@@ -113,11 +113,11 @@ def test_a_meter_by_hand():
     was filtered out (9.0), is in the quantiles and in nothing else."""
     meter, number = Meter(), torch.tensor
     passed = torch.ones(2, 2)
-    part, logp = part_of([[0.1, -0.2], [0.3, 9.0]], [[1, 1], [1.0, 0]], 8.0, passed)
+    part, logp = part_of([[0.1, -0.7], [0.3, 9.0]], [[1, 1], [1.0, 0]], 8.0, passed)
     critic = {"value_loss": number(0.25), "loss": number(-0.25)}
     clip = {"clip_ratio/low_mean": part.share * number(1 / 3)}
     meter.add(part, logp, number(1.0), clip | critic)
-    part, logp = part_of([[-0.7, 5.0]], [[1.0, 0.0]], 8.0)
+    part, logp = part_of([[-0.2, 5.0]], [[1.0, 0.0]], 8.0)
     clip = {"clip_ratio/low_mean": part.share * number(1.0)}
     meter.add(part, logp, number(0.5), clip | critic)
     meter.end_update(number(2.0))
@@ -125,7 +125,7 @@ def test_a_meter_by_hand():
     none = {"clip_ratio/low_mean": number(0.0), "value_loss": number(0.0)}
     meter.add(part, logp, number(-1.0), none)
     meter.end_update(number(4.0))
-    low, middle, high = torch.tensor([0.1, -0.2, 0.3, 9.0, -0.7, 0.0, 0.2]).quantile(
+    low, middle, high = torch.tensor([0.1, -0.7, 0.3, 9.0, -0.2, 0.0, 0.2]).quantile(
         torch.tensor([0.01, 0.5, 0.99])
     )
     assert meter.read() == pytest.approx(
