@@ -28,6 +28,15 @@ def test_log_ratio_by_hand(garbage, dtype):
     assert old_logp.grad is None
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_raised_before_subtracting(dtype):
+    """−2048 + 0.0625 = −2047.9375, which half precision would round to −2048."""
+    logp = tensor([[-2048.0]], dtype=dtype)
+    z = log_ratio(logp, tensor([[-0.0625]], dtype=dtype), tensor([[1.0]]))
+    assert z.dtype == torch.float32
+    assert z.item() == -2047.9375
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("extreme", [20.1, 50.0, 200.0, -20.1, -50.0, -200.0])
 def test_extreme_ratios_are_held_at_the_limit_without_a_gradient(extreme, dtype):
