@@ -8,7 +8,12 @@ from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
 
-from refimpl.importance import log_ratio, ratio, sequence_log_ratio
+from refimpl.importance import (
+    largest_deviation,
+    log_ratio,
+    ratio,
+    sequence_log_ratio,
+)
 from tests.losses.batches import INF, NAN, mask_of
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -45,6 +50,16 @@ def test_extreme_ratios_are_held_at_the_limit_without_a_gradient(extreme, dtype)
     held = math.exp(math.copysign(20, extreme))  # 4.9e8 or 2.1e-9
     assert_close(r.double().item(), held, rtol=1e-6, atol=0)
     assert grad(r.sum(), z)[0].item() == 0
+
+
+def test_the_largest_deviation_of_a_ratio():
+    """max |r − 1|, held at the limit; 0 if there are no tokens."""
+    assert largest_deviation(tensor([[0.3, 1.2]]).log()).item() == pytest.approx(0.7)
+    assert largest_deviation(tensor([[99.0]])).item() == pytest.approx(math.exp(20) - 1)
+    assert largest_deviation(torch.zeros(0, 3)).item() == 0
+    tiny = tensor([[1e-12]], requires_grad=True)  # exp(z) − 1 would lose its digits
+    assert largest_deviation(tiny).item() == pytest.approx(1e-12, rel=1e-9)
+    assert not largest_deviation(tiny).requires_grad
 
 
 def test_sequence_ratio_is_the_geometric_mean():
