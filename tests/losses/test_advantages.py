@@ -280,6 +280,12 @@ def test_opo_weighs_a_reward_by_its_length():
         opo(Scored(PAID[:1], GROUP[:1], mask[:1]))
 
 
+def test_gae_has_rlhf_s_gamma_and_lambda_by_default():
+    """γ = 1, λ = .95: with r = 0, 1 and V = 0, Â = .95, 1."""
+    a = episodes(tensor([[0.0, 1.0]]), torch.zeros(1, 2), torch.ones(1, 2))
+    assert_close(a, tensor([[0.95, 1.0]]))
+
+
 def test_gae_steps_over_holes_in_the_mask():
     """1 1 0 0 1 1: the same four tokens without holes, by hand.
 
