@@ -266,6 +266,15 @@ def with_lora(model: PreTrainedModel, **settings) -> Model:
     return lora(model, **settings)
 
 
+def rollout_of(mask: Tensor, **given) -> Rollout:
+    """Responses with this mask, each of its own prompt; what is not given is 0."""
+    rows = torch.arange(len(mask))
+    ids = torch.zeros(len(mask), 1 + mask.shape[1], dtype=torch.long)
+    plain = {"ids": ids, "prompt_length": 1 + 0 * rows, "group": rows}
+    plain |= {"logp": 0 * mask, "entropy": 0 * mask, "truncated": rows < 0}
+    return Rollout(mask=mask, **plain | given)
+
+
 def prompts_of(rollout: Rollout) -> list[str]:
     """The prompt of each response, as text."""
     rows = zip(rollout.ids, rollout.prompt_length, strict=True)

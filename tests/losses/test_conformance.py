@@ -1,10 +1,7 @@
 """The conformance kit: its cases are right, and its table tells what is wrong."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -140,25 +137,22 @@ SCHEMA = 1
 )
 
 
-def suite(tmp_path, first=NO_CAP):
-    """Somebody's own repository, and their pytest."""
-    source = SUITE.format(name="dapo", first=first, then="")
-    (tmp_path / "refimpl_mine.py").write_text(source)
-    command = [sys.executable, "-m", "pytest", "-q", "-rxfE", "refimpl_mine.py"]
-    command += ["-p", "refimpl.interop.conformance.plugin", "-p", "no:cacheprovider"]
-    theirs = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # fewer than ours
-    given = {"cwd": tmp_path, "env": theirs, "text": True}
-    done = subprocess.run(command, capture_output=True, **given)
-    return done.returncode, done.stdout
-
-
-def test_the_cases_are_tests_of_somebody_elses_suite(tmp_path):
+def test_the_cases_are_tests_of_somebody_elses_suite(tmp_path, capsys, monkeypatch):
     """What differs on purpose is expected, and red where it does so no longer."""
-    code, said = suite(tmp_path)
-    assert code == 0 and re.search(r"\d+ passed, 2 xfailed", said), said
-    assert "no sampler of its own" in said and "dapo | TIS, cap 2 | typical" in said
-    code, said = suite(tmp_path, first="pass")
-    assert code == 1 and "no case shows it: drop it" in said
+    monkeypatch.chdir(tmp_path)  # somebody's own repository
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # with fewer than ours
+    plugins = "-p refimpl.interop.conformance.plugin -p no:cacheprovider"
+    said = []
+    for first in (NO_CAP, "pass"):
+        source = SUITE.format(name="dapo", first=first, then="")
+        Path("refimpl_mine.py").write_text(source)
+        code = pytest.main(f"-q -s -rxfE refimpl_mine.py {plugins}".split())
+        said.append((int(code), capsys.readouterr().out))
+    (right, expected), (red, no_longer) = said
+    assert right == 0 and re.search(r"\d+ passed, 2 xfailed", expected), expected
+    assert "no sampler of its own" in expected
+    assert "dapo | TIS, cap 2 | typical" in expected
+    assert red == 1 and "no case shows it: drop it" in no_longer
 
 
 # TRL's and verl's losses, frozen by tests/bridges/report.py

@@ -21,13 +21,6 @@ def prime_rl(logp, mu, a, eps=0.3, kl_tau=0.0):
     return -(kept * a * log_ratio.exp()) + kl_tau * log_ratio**2
 
 
-def prime_rl_dppo(logp, mu, a, low=0.2, high=0.2):
-    """prime-rl, April to August 2026 (#2187), `default_loss_fn` with kl_tau = 0."""
-    moved = logp.exp() - mu.exp()
-    invalid = torch.where(a > 0, moved > high, moved < -low)
-    return -(~invalid * a * (logp - mu).exp())
-
-
 def skyrl_rollout_is(logp, mu, a, low=0.2, high=0.2):
     """SkyRL at ec60959518, `rollout_is_policy_loss` of utils/ppo_utils.py (#1314)."""
     ratio = (logp - mu).clamp(-20, 20).exp()
@@ -91,12 +84,3 @@ def test_loss_and_gradient_are_the_engines(name, ours, theirs, settings, seed):
     assert_close(mine, right, **EXACT)
     slopes = [grad(loss, logp)[0] for loss in (mine, right)]
     assert_close(*slopes, **EXACT)
-
-
-def test_dppos_gradient_is_that_of_prime_rls_form_with_the_ratio_in_it():
-    logp, mu, a, mask = random_batch([9, 9, 9], spread=0.8)
-    mine = ALGORITHMS["dppo_tv"].policy_loss(logp, mu, a, mask).loss
-    right = (prime_rl_dppo(logp, mu, a) * mask).sum() / mask.sum()
-    slopes = [grad(loss, logp)[0] for loss in (mine, right)]
-    assert_close(*slopes, **EXACT)
-    assert 0 < (slopes[1] == 0).sum() < 27 and (mine - right).abs() > 1e-3

@@ -1,8 +1,8 @@
 """Holes in the mask: what a tool wrote is read, and counts nowhere.
 
-One property holds for every advantage, term and correction: a row with holes gives what
-the same row gives without them; of losses it is in `test_properties.py`, and GAE's
-numbers by hand are in `test_advantages.py`.
+One property holds for every advantage and term: a row with holes gives what the same
+row gives without them; of losses it is in `test_properties.py`, of corrections in
+`test_corrections.py`, and GAE's numbers by hand are in `test_advantages.py`.
 """
 
 import pytest
@@ -11,15 +11,14 @@ from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
 
-from refimpl import corrections, loss_terms
+from refimpl import loss_terms
 from refimpl.advantages import CRITIC_FREE, Scored, gae, token_rewards, whiten
-from refimpl.algorithms import LossInputs
-from refimpl.history import Meter, mean_over
 from refimpl.kl import ESTIMATORS
 from refimpl.logprobs import Reading
 from refimpl.normalisers import NORMALISERS
-from refimpl.rollout import Batch, Rollout
+from refimpl.rollout import Batch
 from tests.losses.batches import FLOAT64, mask_of, random_batch, weight_by
+from tests.worlds import rollout_of
 
 pytestmark = FLOAT64
 LENGTHS = [5, 4, 7, 1]
@@ -52,9 +51,7 @@ def both(mask: torch.Tensor):
 
 def batch_of(logp, old, advantages, mask, value) -> tuple[Batch, Reading]:
     """A mini-batch, and the policy's pass over it."""
-    ids = torch.ones(len(mask), mask.shape[1] + 1, dtype=torch.long)
-    start, nothing = torch.ones(len(mask), dtype=torch.long), torch.zeros(len(mask))
-    rollout = Rollout(ids, start, mask, old - value / 9, old, nothing.bool(), GROUP)
+    rollout = rollout_of(mask, group=GROUP)
     more = {"ref_logp": old - value, "old_values": value, "targets": value + 0.3}
     counts = {"token_count": mask.sum(), "response_count": mask.new_tensor(4)}
     entropy = -logp / 2  # some number that depends on the policy
@@ -79,39 +76,6 @@ def test_every_added_term_is_that_of_the_rows_without_holes(name):
     assert_close(added[0][0], added[1][0], **CLOSE)
     assert_close(added[0][1], added[1][1], **CLOSE)
     assert added[0][1].any()
-
-
-BOUNDS = {name: 0.3 for name in corrections.RULES} | {
-    name: 1.1
-    for name in corrections.RULES
-    if name.split("_")[-1] in ("truncate", "mask", "reject")
-}
-
-
-@pytest.mark.parametrize("rule", corrections.RULES)
-def test_every_correction_is_that_of_the_rows_without_holes(rule):
-    mask, value = holes(), random_batch(LENGTHS, 5)[2]
-    found = []
-    for rows, v in zip(both(mask), (value, spread(value, mask)), strict=True):
-        part, reading = batch_of(*rows, v)
-        correct = loss_terms.SamplerMismatch({rule: BOUNDS[rule]})
-        inputs = LossInputs(*rows, rows[3].clone(), {})
-        made = correct(part, reading, inputs)
-        told = [*made.metrics.values()]
-        found.append((made.weight[rows[3].bool()], torch.stack(told)))
-    for left, right in zip(*found, strict=True):
-        assert_close(left, right, **CLOSE)
-
-
-def test_metrics_are_those_of_the_rows_without_holes():
-    mask, told = holes(), []
-    for logp, old, advantages, m in both(mask):
-        part, _ = batch_of(logp, old, advantages, m, torch.zeros_like(m))
-        meter = Meter()
-        meter.add(part, logp, logp.sum() * 0, {})
-        meter.end_update(torch.zeros(()))
-        told.append(meter.read() | {"entropy": mean_over(-old * m, m)})
-    assert told[0] == pytest.approx(told[1])
 
 
 PAID = tensor([1.0, 0.0, 0.5, 2.0]).double()

@@ -11,7 +11,6 @@ from torch.testing import assert_close
 
 from refimpl.normalisers import (
     NORMALISERS,
-    apply,
     constant,
     group_token_mean,
     seq_mean_token_mean,
@@ -86,15 +85,3 @@ def test_padding_order_and_holes_do_not_matter(normaliser, batch, data):
     moved = weight_by(normaliser, holed[order], group[order])
     assert torch.equal(moved != 0, holed[order].bool())
     assert_close(moved, holed[order] * weight.amax(-1)[order, None], **CLOSE)
-
-
-def test_a_normaliser_is_given_what_it_asks_for():
-    def by_length(mask, max_length):
-        return mask / max_length
-
-    def plain(mask):
-        return 2 * mask
-
-    mask, known = torch.ones(1, 2), {"group": tensor([0]), "max_length": 4}
-    assert apply(by_length, mask, **known).tolist() == [[0.25, 0.25]]
-    assert apply(plain, mask, **known).tolist() == [[2, 2]]

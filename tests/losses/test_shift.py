@@ -1,7 +1,8 @@
 """The formulas of a mixture of experts: the router shift γ, in a loss through π_old or
-through the weight; router weights under replay; the load-balancing loss.
+through the weight; the load-balancing loss.
 
-How a model's routers are recorded and replayed is tested in tests/rollout/test_moe.py.
+How a model's routers are recorded and replayed, and their weights' gradient then, is
+tested in tests/rollout/test_moe.py.
 """
 
 import math
@@ -71,24 +72,6 @@ def test_router_shift_by_hand():
     floored = moe.router_shift(new - 3, old, floor=0.1)
     assert floored.item() == pytest.approx(0.1)
     assert grad(floored, new)[0].abs().max() == 0
-
-
-def test_router_weights_under_replay_have_the_gradient_of_a_softmax_over_the_chosen():
-    """And, not normalised, of the softmax over all experts, as it is."""
-    logits = tensor([[1.0, 0.5, -0.2, 0.3], [0.1, 0.9, -1.0, 0.4]], requires_grad=True)
-    experts = tensor([[0, 1], [3, 2]])
-    weights = moe.router_weights(logits, experts)
-    chosen = logits.gather(1, experts).softmax(-1)
-    assert_close(weights.double(), chosen, rtol=0, atol=1e-6)
-    for i in range(2):
-        (slope,) = grad(weights[:, i].sum(), logits, retain_graph=True)
-        (expected,) = grad(chosen[:, i].sum(), logits, retain_graph=True)
-        assert_close(slope, expected, rtol=0, atol=1e-6)
-    plain = moe.router_weights(logits, experts, normalised=False)
-    every_one = logits.softmax(-1).gather(1, experts)
-    assert_close(plain.double(), every_one, rtol=0, atol=1e-6)
-    slopes = [grad(x[0, 0], logits)[0].double() for x in (plain, every_one)]
-    assert_close(*slopes, rtol=0, atol=1e-6)
 
 
 def test_load_balance_by_hand():

@@ -27,27 +27,16 @@ HEADS, WINDOW = {"head_dim": 8}, {"sliding_window": 6}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2}
 SPARSE = {**EXPERTS, "moe_intermediate_size": 32}
 LOCAL_EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
-SHARED_EXPERT = {**SPARSE, "shared_expert_intermediate_size": 32}
 LATENT = {"num_key_value_heads": 4, "kv_lora_rank": 8, "q_lora_rank": 8}
 LATENT |= {"qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8}
 ROUTED = {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2}
 ROUTED |= {"moe_intermediate_size": 32, "first_k_dense_replace": 1}
 ROUTED |= {"n_group": 1, "topk_group": 1}
-LINEAR = {"linear_num_key_heads": 2, "linear_num_value_heads": 2}
-LINEAR |= {"linear_key_head_dim": 8, "linear_value_head_dim": 8}
 MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8}
 BART = {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4}
 BART |= {"decoder_ffn_dim": 64, "encoder_layers": 1}
 CHUNKS = {"num_local_experts": 4, "attention_chunk_size": 6, **HEADS}
 
-
-def layers(*kinds: str) -> dict:
-    return {"layer_types": list(kinds)}
-
-
-FULL = "full_attention"
-SLIDING_AND_FULL = layers("sliding_attention", FULL)
-GREEDY = {**ROUTED, "topk_method": "greedy"}
 
 SUPPORTED = {
     "GPT-2": ("GPT2Config", GPT),
@@ -57,26 +46,19 @@ SUPPORTED = {
     "Mistral": ("MistralConfig", WINDOW),
     "Mixtral": ("MixtralConfig", {**LOCAL_EXPERTS, **WINDOW}),
     "Qwen2": ("Qwen2Config", {}),
-    "Qwen2-MoE": ("Qwen2MoeConfig", SHARED_EXPERT),
     "Qwen3": ("Qwen3Config", HEADS),
     "Qwen3-MoE": ("Qwen3MoeConfig", {**SPARSE, **HEADS}),
     "Gemma 2": ("Gemma2Config", {**HEADS, **WINDOW}),
-    "Gemma 3": ("Gemma3TextConfig", {**SLIDING_AND_FULL, **HEADS, **WINDOW}),
     "Phi": ("PhiConfig", {}),
     "OLMoE": ("OlmoeConfig", EXPERTS),
     "GPT-OSS": ("GptOssConfig", {**LOCAL_EXPERTS, **HEADS, **WINDOW}),
-    "Cohere 2": ("Cohere2Config", {"logit_scale": 1.0, **HEADS, **WINDOW}),
-    "DeepSeek-V2": ("DeepseekV2Config", {**LATENT, **GREEDY, **HEADS}),
     "DeepSeek-V3": ("DeepseekV3Config", {**LATENT, **ROUTED}),
     "BERT as a decoder": ("BertConfig", {"is_decoder": True}),
     "Whisper's decoder": ("WhisperConfig", BART),  # it ignores `logits_to_keep`
 }
 
-GATED = {**SHARED_EXPERT, **HEADS, **LINEAR}
-
 NO_CACHE_ROWS = {  # whose state cannot be copied for a group, or selected
     "Mamba": ("MambaConfig", {"state_size": 8}),
-    "Qwen3-Next": ("Qwen3NextConfig", {**layers("linear_attention", FULL), **GATED}),
     # its layers have both: keys that are copied, and a state
     "Falcon-H1": ("FalconH1Config", {"mamba_d_ssm": 64, "mamba_n_groups": 1, **MAMBA}),
     "GPT-1": ("OpenAIGPTConfig", GPT),  # it has no cache
@@ -85,7 +67,7 @@ NO_CACHE_ROWS = {  # whose state cannot be copied for a group, or selected
 if hasattr(transformers, "DeepseekV4Config"):
     # It keeps tokens that do not yet fill a block of four in a buffer of its own, which
     # no copy reaches. Without a remainder it would look well.
-    BY_FOURS = {**layers(*["compressed_sparse_attention"] * 2), "q_lora_rank": 8}
+    BY_FOURS = {"layer_types": ["compressed_sparse_attention"] * 2, "q_lora_rank": 8}
     NO_CACHE_ROWS["DeepSeek-V4"] = "DeepseekV4Config", {**BY_FOURS, **ROUTED, **HEADS}
 
 OTHER_NUMBERS = {  # which run, and give a token another probability

@@ -20,6 +20,7 @@ from tests.worlds import (
     measured_loss,
     prepared,
     random_moe,
+    rollout_of,
     small_run,
 )
 
@@ -99,23 +100,6 @@ def test_what_is_recorded_is_what_each_row_alone_visits(make):
     assert is_record(model, rollout)
     assert rollout.experts[read_positions(rollout)].unique().numel() >= 4
     assert rollout.experts.dtype == torch.int16 and not rollout.experts.is_inference()
-
-
-def test_rows_and_join_carry_the_experts():
-    model = random_moe()
-    one, other = recorded(model, seed=1), recorded(model, seed=2)
-    other = other.rows(tensor([1, 0, 2]))
-    assert one.ids.shape[1] > other.ids.shape[1]
-    part = one.rows(tensor([4, 0]))
-    width = part.ids.shape[1]
-    assert torch.equal(part.experts, one.experts[[4, 0], :width])
-    assert torch.equal(part.router_logp, one.router_logp[[4, 0], :width])
-    joined = Rollout.join([one, other])
-    for name, fill in (("experts", FREE), ("router_logp", 0)):
-        for rows, source in ((slice(12), one), (slice(12, None), other)):  # in order
-            whole, piece = getattr(joined, name)[rows], getattr(source, name)
-            assert torch.equal(whole[:, : piece.shape[1]], piece)
-            assert (whole[:, piece.shape[1] :] == fill).all()
 
 
 # Replay
@@ -205,10 +189,10 @@ def test_overlap_by_hand():
 
 def test_a_changed_expert_belongs_to_the_token_that_it_predicts():
     """The expert at the prompt's last token is that of the first response token."""
-    ids, two = tensor([[5, 6, 7, 8]]), torch.ones(1, 2)
-    seen, no = tensor([0, 0, 0, FREE]).view(1, 4, 1, 1), tensor([False])
-    known = {"experts": seen, "router_logp": torch.zeros(1, 4, 1, 1)}
-    rollout = Rollout(ids, tensor([2]), two, 0 * two, 0 * two, no, tensor([0]), **known)
+    seen = tensor([0, 0, 0, FREE]).view(1, 4, 1, 1)
+    known = {"ids": tensor([[5, 6, 7, 8]]), "prompt_length": tensor([2])}
+    known |= {"experts": seen, "router_logp": torch.zeros(1, 4, 1, 1)}
+    rollout = rollout_of(torch.ones(1, 2), **known)
     again = seen.clone()
     again[0, 1] = 3
     _, change = recorder.visited_again(rollout, again, known["router_logp"])

@@ -10,7 +10,6 @@ import torch
 from refimpl import UserError
 from refimpl.rewards import (
     Prompt,
-    check_share,
     conversational,
     overlong_punishment,
     said,
@@ -57,29 +56,6 @@ def test_every_kind_of_number_becomes_a_plain_float(numbers):
     assert math.isnan(part[0]) and part[1] == 1  # it need not apply to every answer
 
 
-def test_a_share_of_right_answers_lies_between_0_and_1():
-    check_share([0.0, 0.5, 1.0])
-    for odd in (-1.0, 1.5, math.nan):
-        with pytest.raises(UserError, match=f"got {odd:g}"):
-            check_share([0.5, odd])
-
-
-def test_an_error_inside_the_function_is_named_and_kept_as_the_cause():
-    def broken(completions, **_):
-        return [1 / len(c[2:]) for c in completions]
-
-    def interrupted(**_):
-        raise KeyboardInterrupt
-
-    with pytest.raises(UserError, match="broken raised ZeroDivisionError") as caught:
-        call(broken)
-    assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    with pytest.raises(KeyboardInterrupt):  # which is no error of the function
-        call(interrupted)
-    with pytest.raises(UserError, match="returned inf for '#8'"):
-        call(lambda **_: [1.0, math.inf])
-
-
 def of_messages(prompts, completions, answer, **_):
     """As most public reward functions are written."""
     asked = [prompt[-1]["content"] for prompt in prompts]
@@ -89,32 +65,18 @@ def of_messages(prompts, completions, answer, **_):
     ]
 
 
-def ends(completions, **_):
-    return [float("#" in completion[0]["content"]) for completion in completions]
-
-
-class Rubric:
-    def right(self, completions, answer, **_):
-        return [float(c[-1]["content"] == f"#{a}") for c, a in zip(completions, answer)]
-
-    def __call__(self, completions, **given):
-        return self.right(completions, **given)
-
-
 def test_a_function_that_reads_messages_is_wrapped_by_its_author():
     """Else the error names the wrapper: nothing is guessed from what was raised."""
-    for reward in (of_messages, Rubric(), Rubric().right):
-        assert call(conversational(reward), answer=[3, 7]) == [1.0, 0.0]
+    assert call(conversational(of_messages), answer=[3, 7]) == [1.0, 0.0]
     with pytest.raises(UserError, match=r"of messages, with rewards\.conversational"):
         call(of_messages, answer=[3, 7])
     # An empty answer is an answer, whatever indexing a text would have raised.
-    assert score(conversational(ends), PROMPTS, ["", "#8"], {}) == [0.0, 1.0]
+    given = {"answer": [3, 8]}
+    assert score(conversational(of_messages), PROMPTS, ["", "#8"], given) == [0.0, 1.0]
     prompt = Prompt("<user>1+2=<end>")
     prompt.messages = [{"role": "system", "content": "Add."}, said("user", "1+2=")]
     paid = score(conversational(of_messages), [prompt], ["#3"], {"answer": [3]})
     assert paid == [1.0] and prompt.messages[0]["content"] == "Add."
-    either = lambda completions, **_: [len(c) for c in completions]  # noqa: E731
-    assert call(either) == [2.0, 2.0]
 
 
 @pytest.mark.parametrize(

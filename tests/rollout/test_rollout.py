@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from refimpl import UserError, log_probs, sample, sampling
-from refimpl.rollout import Rollout
+from refimpl.rollout import FREE, Rollout
 from refimpl.sampling import Decoder, end_tokens
 from tests.worlds import (
     EOS,
@@ -18,6 +18,7 @@ from tests.worlds import (
     gpt2,
     random_model,
     redrawn,
+    rollout_of,
     warm_model,
 )
 
@@ -127,15 +128,9 @@ def written(text: str, mask=None, truncated=False) -> Rollout:
     """One response of the given text and then EOS, unless it is truncated."""
     ids = TOKENIZER(text)["input_ids"] + [EOS] * (not truncated)
     mask = torch.ones(1, len(ids)) if mask is None else torch.tensor([mask]).float()
-    return Rollout(
-        ids=torch.tensor([[*TOKENIZER("3+9=")["input_ids"], *ids]]),
-        prompt_length=torch.tensor([4]),
-        mask=mask,
-        logp=-mask,
-        entropy=mask,
-        truncated=torch.tensor([truncated]),
-        group=torch.tensor([0]),
-    )
+    ids = torch.tensor([[*TOKENIZER("3+9=")["input_ids"], *ids]])
+    known = {"ids": ids, "prompt_length": torch.tensor([4])}
+    return rollout_of(mask, truncated=torch.tensor([truncated]), **known)
 
 
 CUT = {"truncated": True}
@@ -189,12 +184,18 @@ def test_rows_and_join_cut_padding_off_and_change_nothing_else(holes):
     spans, rollout = rollout.length.long(), with_holes(rollout) if holes else rollout
     assert torch.equal(rollout.span, spans)  # which counts holes
     assert (rollout.length < spans).any() == holes
+    real = (torch.arange(rollout.ids.shape[1]) < rollout.end[:, None])[..., None, None]
+    seen = torch.arange(real.numel()).view(real.shape)
+    recorded = {"experts": torch.where(real, seen, FREE), "router_logp": real * -0.1}
+    rollout = replace(rollout, **recorded)
     whole = log_probs(model, rollout)
     order = rollout.span.sort().indices
     for index in (order[:4], order[[5, 2, 9]], order.flip(0), order[:1]):
         part = rollout.rows(index)
         total, width = int(rollout.end[index].max()), int(rollout.span[index].max())
-        assert torch.equal(part.ids, rollout.ids[index, :total])
+        for name in ("ids", "experts", "router_logp"):
+            expected = getattr(rollout, name)[index, :total]
+            assert torch.equal(getattr(part, name), expected)
         for name in ("mask", "logp", "entropy"):
             expected = getattr(rollout, name)[index, :width]
             assert torch.equal(getattr(part, name), expected)
@@ -204,22 +205,12 @@ def test_rows_and_join_cut_padding_off_and_change_nothing_else(holes):
         for again, every in zip(log_probs(model, part), whole, strict=True):
             assert (again - every[index, :width]).abs().max() < ROUNDING
     assert rollout.rows(order[:4]).ids.shape[1] < rollout.ids.shape[1]
+    nothing = replace(rollout, mask=0 * rollout.mask).rows(torch.tensor([3, 1]))
+    assert log_probs(model, nothing)[0].tolist() == [[0.0], [0.0]]
     joined = Rollout.join([rollout.rows(order[:4]), rollout.rows(order[4:])])
     expected = rollout.rows(order)
-    for name in ("ids", "mask", "logp", "entropy", "span", "truncated"):
+    for name in ("ids", "mask", "logp", "entropy", "span", "truncated", *recorded):
         assert torch.equal(getattr(joined, name), getattr(expected, name))
-
-
-def test_log_probs_of_a_response_with_holes_are_zero_in_the_holes_alone():
-    model = warm_model()
-    rollout = mixed_rollout(model)
-    holed = with_holes(rollout)
-    pairs = zip(log_probs(model, holed), log_probs(model, rollout), strict=True)
-    assert all(torch.equal(left, whole * holed.mask) for left, whole in pairs)
-    none = replace(rollout, mask=torch.zeros_like(rollout.mask))
-    part = none.rows(torch.tensor([3, 1]))  # of which one column is left
-    assert part.span.tolist() == [0, 0]
-    assert log_probs(model, part)[0].tolist() == [[0.0], [0.0]]
 
 
 # Several tokens that end a response

@@ -69,10 +69,9 @@ def test_the_salt_reaches_every_draw(draw, monkeypatch):
     if draw is not DRAWS["initial weights"]:
         # A model that stays the same, or the draw would differ through its weights.
         monkeypatch.setattr("refimpl.models.salted", lambda seed: seed)
-    for salt in ("", "0", "1", "1 ", "2"):
+    for salt in ("", "1", "2"):
         monkeypatch.setenv("REFIMPL_SALT", salt)
         drawn[salt] = draw()
-    assert drawn[""] == drawn["0"] and drawn["1"] == drawn["1 "]
     assert len(set(drawn.values())) == 3
 
 
@@ -85,7 +84,10 @@ def test_seeds_are_the_same_on_every_machine(monkeypatch):
     assert len(every) == 12 * 12 * 3 and all(0 <= seed < 2**63 for seed in every)
     rows = WORLD._draw(4, random.Random("train 5"), held_out=False)
     assert WORLD.sample(4, 5) == rows
-    monkeypatch.setenv("REFIMPL_SALT", "3")
-    assert seeds.salted(0) == 8362064564768703398
+    monkeypatch.setenv("REFIMPL_SALT", "0")
+    assert seeds.salted(7) == 7
+    for three in ("3 ", "3"):
+        monkeypatch.setenv("REFIMPL_SALT", three)
+        assert seeds.salted(0) == 8362064564768703398
     many = {seeds.salted(seed) for seed in range(1000)}
     assert len(many) == 1000 and all(0 <= seed < 2**63 for seed in many)

@@ -11,8 +11,11 @@ import torch
 from refimpl import ALGORITHMS, checkpoint, sampling
 from refimpl.advantages import group_centred
 from refimpl.checkpoint import MAY_CHANGE, NAME, Checkpoint, check_same, load, shared
+from refimpl.entropy import AdaptiveEntropy
 from refimpl.files import write
 from refimpl.hooks import Samples
+from refimpl.loss_terms import KL
+from refimpl.samplers import Delayed
 from refimpl.tasks import Arithmetic
 from refimpl.validation import UserError
 from tests.worlds import (
@@ -44,6 +47,7 @@ METHODS = {
     "ppo, kl in the reward": ("ppo", {"beta": 0.1, "kl_in": "reward"}),
     "a critic that goes before": ("sao", {"critic_warmup": 1}),
     "late and rounded": ("grpo", {"sampler_delay": 2, "rollout_dtype": "int8"}),
+    "a bonus that adapts": ("grpo", {"loss_terms": [AdaptiveEntropy(5.0, 0.1)]}),
     "kl in the loss": ("reinforce", {"beta": 0.1, "eval_samples": 2, "eval_every": 3}),
 }
 
@@ -56,7 +60,8 @@ def test_four_rollouts_are_two_and_two_more(method, tmp_path):
     shorter run measured its last rollout, and the longer one need not.
     """
     algorithm, settings = METHODS[method]
-    settings = {"eval_every": 2, **settings}
+    settings = {"eval_every": 2, "max_new_tokens": 12, **settings}
+    settings["reward"] = fixed_noise
     straight, parts = tmp_path / "straight", str(tmp_path / "new" / "parts")
 
     def run(rollouts, folder, **given):
@@ -81,9 +86,9 @@ def test_a_checkpoint_changes_nothing_in_the_run(tmp_path, monkeypatch):
         save(self, run)
 
     monkeypatch.setattr(Checkpoint, "save", spy)
-    kept = small_run(rollouts=5, hooks=[Checkpoint(tmp_path, every=2)])
-    assert saved == [2, 4, 5]
-    plain = small_run(rollouts=5)
+    kept = small_run(hooks=[Checkpoint(tmp_path, every=2)])
+    assert saved == [2, 3]
+    plain = small_run()
     assert kept == plain and same_weights(kept.model, plain.model)
     assert {path.name for path in tmp_path.iterdir()} == {NAME, ".lock"}
 
@@ -127,7 +132,7 @@ def test_a_file_with_code_in_it_is_not_run(tmp_path):
 
 
 def test_a_checkpoint_is_replaced_only_if_asked(tmp_path, monkeypatch):
-    small_run("ppo", rollouts=2, checkpoint_dir=tmp_path)
+    small_run("ppo", rollouts=1, checkpoint_dir=tmp_path)
     before = (tmp_path / NAME).read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(sampling, "sample", None)
@@ -166,6 +171,13 @@ def test_every_setting_is_fixed_but_those_that_change_nothing_learned():
             check_same({"identity": before, "rows": []}, before | {name: "x"}, 1)
 
 
+class Bare:
+    """A term of one's own, whose repr is an address."""
+
+    def __call__(self, part, reading, weight):
+        return -0.1 * (reading.entropy * weight).sum(), {}
+
+
 OTHERS = {
     "algorithm": ({"algorithm": "ppo"}, "algorithm was 'grpo', now 'ppo'"),
     "estimator": (
@@ -183,19 +195,27 @@ OTHERS = {
         "fixed_noise>', now '<function correctness>'",
     ),
     "reward, an object": ({"reward": Interrupting(when=9)}, "Interrupting object>'"),
+    "a term less": ({"loss_terms": [Bare()]}, "objects was"),
+    "another coefficient": ({"loss_terms": [Bare(), KL(0.2, "k2")]}, "objects was"),
+    "another sampler": ({"sampler": Delayed(1)}, "objects was"),
     "length": ({"rollouts": 1}, "holds 2 rollouts already, more than the 1"),
 }
 
 
 def test_another_run_than_the_one_that_was_saved_is_refused(tmp_path):
+    """An object is known by its class and fields; without a repr, by its class."""
     settings = {"checkpoint_dir": tmp_path, "reward": fixed_noise}
+    settings |= {"loss_terms": [Bare(), KL(0.1, "k2")], "sampler": Delayed(2)}
     small_run(rollouts=2, **settings)
+    settings |= {"loss_terms": [Bare(), KL(0.1, "k2")], "sampler": Delayed(2)}
     for change, said in OTHERS.values():
         with pytest.raises(ValueError, match=said):
             small_run(**{"rollouts": 3, "resume": True, **settings, **change})
     free = {"hooks": [Samples()], "resume": True}
     resumed = small_run(rollouts=3, **settings, **free)
     assert [sample["step"] for sample in resumed.samples] == 4 * [2]
+    with pytest.raises(UserError, match="checkpoint_dir and Checkpoint"):
+        small_run(**settings, hooks=[Checkpoint(tmp_path, resume=True)])
 
 
 # Files that a run writes: whole or not at all, and over nobody's work

@@ -1,8 +1,6 @@
 """From problems to a batch: sampled, scored, compared, and described."""
 
 import warnings
-from collections.abc import Callable
-from typing import NamedTuple
 from unittest.mock import Mock
 
 import pytest
@@ -20,7 +18,6 @@ from refimpl.responses import (
     once,
 )
 from refimpl.rewards import OFFERED
-from refimpl.rollout import Rollout
 from refimpl.run import Run
 from refimpl.tasks import Arithmetic, TaskWarning
 from tests.worlds import (
@@ -31,6 +28,7 @@ from tests.worlds import (
     prepared,
     prompts_of,
     rolled_out,
+    rollout_of,
 )
 
 
@@ -96,27 +94,14 @@ def test_a_first_rollout_with_nothing_to_learn_is_warned_of(reward):
     assert [w.category for w in found] == ([TaskWarning] if reward is None else [])
 
 
-class Habits(NamedTuple):
-    """The part of a task that `describe` looks at."""
-
-    habit: Callable
-    habits: tuple = ()
-
-
 def drawn(*scores, correct=None, texts=None) -> Responses:
     """Groups of two: prompts of 3, 3, 4, 4, 3 … tokens, responses of 2, 4, 1, 4, 2 …"""
     scores, row = torch.tensor(scores), torch.arange(len(scores))
     correct = scores if correct is None else torch.tensor(correct)
     mask = (torch.arange(4) < torch.tensor([2, 4, 1, 4])[row % 4, None]).float()
-    rollout = Rollout(
-        ids=torch.zeros(len(row), 8, dtype=torch.long),
-        prompt_length=torch.tensor([3, 3, 4, 4])[row % 4],
-        mask=mask,
-        logp=-mask,
-        entropy=2 * mask,
-        truncated=row % 4 == 1,
-        group=row // 2,
-    )
+    known = {"entropy": 2 * mask, "truncated": row % 4 == 1, "group": row // 2}
+    known["prompt_length"] = torch.tensor([3, 3, 4, 4])[row % 4]
+    rollout = rollout_of(mask, **known)
     texts = texts or [f"{i}" for i in row]
     prompts, parts = ["3+9="] * len(row), {"half": scores / 2}
     return Responses(rollout, prompts, texts, scores, scores, correct, 2, parts)
@@ -164,26 +149,20 @@ def right_for_some(prompts, completions, **_):
     return [x if prompt.count("+") == 2 else 1.0 for prompt, x in pairs]
 
 
-def terms_of(batch) -> list[int]:
-    """Terms in the prompt of each response trained on."""
-    return [prompt.count("+") + 1 for prompt in prompts_of(batch.rollout)]
-
-
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_a_batch_is_filled_by_what_is_paid_before_a_punishment(share):
     """Lengths differ everywhere: punished rewards would let every group through."""
     settings = {"dynamic_sampling": True, "max_sampling_rounds": 50}
     settings |= {"reward": right_for_some, "overlong_share": share}
     _, batch, metrics = rolled_out(**settings)
-    assert terms_of(batch) == [3] * 16
+    terms = [prompt.count("+") + 1 for prompt in prompts_of(batch.rollout)]
+    assert terms == [3] * 16
     assert sorted(batch.rollout.group.bincount().tolist())[-4:] == [4] * 4
     assert metrics["sampling/rounds"] > 1
     # every sample was paid for, and the reward is that of all
     assert metrics["num_samples"] == 16 * metrics["sampling/rounds"]
     assert metrics["reward"] > 0.6  # of those kept it would be 0.5
     assert 0.5 < metrics["frac_reward_zero_std"] < 1
-    _, plain, _ = rolled_out(reward=right_for_some, dynamic_sampling=False)
-    assert terms_of(plain) != [3] * 16
 
 
 def test_every_refill_has_seeds_of_its_own(monkeypatch):
@@ -277,5 +256,5 @@ def test_half_right_is_not_right_and_of_none_there_is_no_length():
         ([1.0] * 4, 11 / 4, None),
         ([0.5, 0.51, 0.5, 0.0], 4.0, 7 / 3),
     ):
-        found = describe(drawn(*[1.0] * 4, correct=correct), Habits(len))
+        found = describe(drawn(*[1.0] * 4, correct=correct), Arithmetic())
         assert (found["length/correct"], found["length/wrong"]) == (right, wrong)

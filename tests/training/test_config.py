@@ -88,11 +88,8 @@ def test_gdpo_is_told_the_components_and_their_weights():
     same = Sum({"text": of_text, "rest": rest}, weights=(1.0, 0.5))
     batch, row = collect(prepared(reward=same, advantage="gdpo"), 0)
     assert row["reward_std"] == 0 and row["frac_reward_zero_std"] < 1
-    # What weighs nothing keeps no group alive: half of them have Â = 0
+    # What weighs nothing keeps no group alive
     watched = Sum({"some": half_the_groups, "watched": of_text}, weights=(1.0, 0.0))
-    batch, row = collect(prepared(reward=watched, advantage="gdpo"), 0)
-    idle = (batch.advantages == 0).all(-1).view(4, 4).all(-1)
-    assert row["frac_reward_zero_std"] == idle.float().mean() == 0.5
     kept = {"advantage": "gdpo", "dynamic_sampling": True}
     batch, row = collect(prepared(reward=watched, **kept), 0)
     assert row["sampling/rounds"] == 2 and batch.advantages.any()

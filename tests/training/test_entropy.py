@@ -1,4 +1,4 @@
-"""Objects that control entropy: by hand, however a mini-batch is cut, and resumed."""
+"""Objects that control entropy: by hand, and however a mini-batch is cut."""
 
 from dataclasses import replace
 
@@ -9,10 +9,11 @@ from torch import tensor
 from refimpl.algorithms import LossInputs
 from refimpl.entropy import AdaptiveEntropy, ClipCov, KLCov, TopEntropy, covariance
 from refimpl.logprobs import Reading
-from refimpl.rollout import Batch, Rollout
+from refimpl.rollout import Batch
 from tests.worlds import (
     fixed_noise,
     largest_difference,
+    rollout_of,
     same_weights,
     small_run,
 )
@@ -30,11 +31,7 @@ def batch(entropy, paid=None, logp=None, hole=0) -> Batch:
         return tensor([[filler] * hole + [*x] + [filler]]).float()
 
     mask = spread([1] * n, 0.0)
-    rows = {"truncated": tensor([False]), "group": tensor([0])}
-    ids = torch.arange(mask.shape[1] + 2)[None]
-    rollout = Rollout(
-        ids, tensor([2]), mask, 0 * mask, spread(entropy, 2.0 + 0 * hole), **rows
-    )
+    rollout = rollout_of(mask, entropy=spread(entropy, 2.0))
     zeros = [0.0] * n
     old, a = spread(logp or zeros, -9.0), spread(paid or zeros, 7.0)
     return Batch(rollout, mask, old, a, token_count=mask.sum())
@@ -58,9 +55,7 @@ def test_the_tokens_of_highest_entropy_by_hand(hole):
 def two_rows(entropy, mask) -> Batch:
     """Two responses to one prompt, Â = 1 and −1; the mask is the loss's alone."""
     one = torch.ones_like(mask)
-    ids = torch.zeros(2, mask.shape[1] + 1, dtype=torch.long)
-    start, nobody = torch.ones(2, dtype=torch.long), torch.zeros(2).bool()
-    rollout = Rollout(ids, start, one, 0 * one, entropy, nobody, tensor([0, 0]))
+    rollout = rollout_of(one, entropy=entropy, group=tensor([0, 0]))
     advantages = one * tensor([[1.0], [-1.0]])
     return Batch(rollout, mask, 0 * one, advantages, token_count=mask.sum())
 
@@ -148,20 +143,11 @@ OBJECTS = {
 @pytest.mark.parametrize("name", OBJECTS)
 def test_micro_batches_change_nothing_and_the_object_does(name):
     def run(size, **objects):
-        given = {"dtype": "float64", "micro_batch_size": size, "reward": fixed_noise}
-        return small_run(**given, **objects)
+        given = {"dtype": "float64", "rollouts": 1, "reward": fixed_noise}
+        return small_run(micro_batch_size=size, **given, **objects)
 
     one, two = run(16, **OBJECTS[name]), run(3, **OBJECTS[name])
     assert largest_difference(one.model, two.model) < 1e-9
     assert largest_difference(one.model, run(16).model) > 1e-6
     # Nothing is left in the object from the run before.
     assert run(16, **OBJECTS[name]) == one
-
-
-def test_a_resumed_run_goes_on_with_its_coefficient(tmp_path):
-    given = {"reward": fixed_noise, **OBJECTS["adaptive"]}
-    whole = small_run(rollouts=3, **given)
-    small_run(rollouts=1, checkpoint_dir=tmp_path, **given)
-    resumed = small_run(rollouts=3, checkpoint_dir=tmp_path, resume=True, **given)
-    assert resumed == whole and same_weights(resumed.model, whole.model)
-    assert whole["entropy_coefficient"][-1] > whole["entropy_coefficient"][0] > 0

@@ -1,7 +1,5 @@
 """What happens after a rollout, and how a run ends: as planned, early, or refused."""
 
-import contextlib
-import errno
 import os
 import signal
 import threading
@@ -151,14 +149,6 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch)
     assert len(saved(tmp_path)) == 1
     assert {path.name for path in tmp_path.iterdir()} == {checkpoint.NAME, ".lock"}
 
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    history = ended(hooks=[Checkpoint(tmp_path, overwrite=True, every=1)])
-    assert isinstance(history.ended, CheckpointError)
-    assert os.strerror(errno.ENOSPC) in str(history.ended)
-
 
 def judged(away: list):
     """A reward whose judge cannot be reached while `away` says so, 0 times at last."""
@@ -226,7 +216,6 @@ def test_a_request_to_end_and_a_closed_terminal_finish_the_rollout(name, tmp_pat
     assert history.ended.number == number
     assert len(history) == len(saved(tmp_path)) == 2
     ignored = signal.signal(number, signal.SIG_IGN)  # as nohup has it
-    assert len(small_run(reward=reward, rollouts=3)) == 3
     calls.clear()
     assert small_run(reward=reward, rollouts=3).ended is None
     signal.signal(number, ignored)
@@ -251,33 +240,3 @@ def test_where_every_response_is_cut_off_and_left_out_that_is_said():
     cut = {"max_new_tokens": 1, "overlong_filtering": True}
     with pytest.raises(StalenessError, match="cut off at max_new_tokens = 1, and over"):
         small_run(rollouts=1, reward=fixed_noise, **cut)
-
-
-# One with `around` also has a beginning and an end
-
-
-class Clock:
-    def __init__(self):
-        self.said = []
-
-    @contextlib.contextmanager
-    def around(self, run):
-        self.said.append(f"begins with {len(run.history)}")
-        try:
-            yield
-        except ZeroDivisionError:
-            self.said.append("failed")
-            raise
-        finally:
-            self.said.append(f"ends with {len(run.history)}")
-
-    def __call__(self, run, step):
-        self.said.append(step)
-        run.history.rows[-1]["clock"] = 1.0 / (3 - len(self.said))
-
-
-def test_a_hook_may_have_a_beginning_and_an_end():
-    clock = Clock()
-    with pytest.raises(ZeroDivisionError):
-        small_run(hooks=[clock])
-    assert clock.said == ["begins with 0", 0, 1, "failed", "ends with 2"]

@@ -1,4 +1,4 @@
-"""The page is the program: a plain loop gives what `train` gives, for every method.
+"""The page is the program: a plain loop gives what `train` gives.
 
 `page` is written with the package's formulas alone: no settings, no hooks, no objects
 that carry a run. Whenever `train` does something that a reader would not find here, the
@@ -93,11 +93,10 @@ def page(name, start, normaliser=None, longest=LENGTH, **hyper):
 
 
 WIDE = {"tau_pos": 4.0, "tau_neg": 5.0}
-CASES = {
-    name: (name, {}, {})
-    for name, method in ALGORITHMS.items()
-    if not (method.critic or method.training.get("router_shift"))
-}
+KINDS = "reinforce gspo dapo cispo gmpo dppo_kl luspo flash_reinforce".split()
+"""Of ratios (none, of tokens, of responses, to the sampler), normalisers, advantages,
+and settings of a method's own; the other methods differ in their formulas alone."""
+CASES = {name: (name, {}, {}) for name in KINDS}
 CASES |= {n: ("grpo", {"normaliser": n}, {"normaliser": n}) for n in NORMALISERS}
 CASES["a longer constant"] = "dr_grpo", {"max_length": 100}, {"longest": 100}
 CASES["wide"] = "sapo", {"hyperparameters": WIDE}, WIDE

@@ -99,18 +99,6 @@ def test_weights_in_flight_change_in_the_middle_of_a_response():
     assert late[:, :3].max() < 2 * ROUNDING < 0.01 < late[:, 3:6].max()
 
 
-@pytest.mark.usefixtures("slow")
-def test_weights_in_flight_that_come_after_the_end_are_late_weights():
-    given = {"rollouts": 1, "tokens": 999}
-    one, other = (
-        rollouts(prepared(sampler=sampler, **LATE), 3)[2][1].rollout
-        for sampler in (InFlight(**given), Delayed(1))
-    )
-    assert torch.equal(one.ids, other.ids) and torch.equal(one.logp, other.logp)
-    with pytest.raises(UserError, match="sample in float32"):
-        InFlight(**given)(Sampler(random_model(), "bfloat16"))
-
-
 def test_a_late_sampler_shares_what_is_frozen_and_nothing_else():
     """A base of 135 million weights is there once; the policy's own are never read."""
     policy = random_model()

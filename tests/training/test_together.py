@@ -41,9 +41,7 @@ CASES = [
     Case("gspo", "k3", "R3", BAND, AFTER, 0.8, 0.5),
     Case("cispo", "k3+", "R3", CUT, MOVING, None, 0.5),
     Case("gmpo", "unbiased_k3", None, BAND, MOVING, 0.8, 0.0),
-    Case("grpo", "unbiased_k3", "R3", {}, AFTER, None, 0.0),
     Case("grpo", "reward", "R2", BAND, MOVING, 0.8, 0.5),
-    Case("gspo", "reward", None, CUT, RouterShift(), None, 0.0),
 ]
 
 
