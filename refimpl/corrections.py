@@ -25,7 +25,7 @@ and also multiplies by w: add `token_truncate` at 1e9.
 **Where engines differ:** bounds are on w, as in TRL, SkyRL and AReaL; verl 0.9.1 has
 its `…_k1` on 1/w. OPSM goes from the sampler to π_θ, as in DeepSeek's paper and TRL; in
 slime it starts from π_old. A dropped token stays in the average's denominator, as in
-TRL and IcePop; where verl, SkyRL and AReaL *reject* one, they average over the rest.
+TRL, IcePop, SkyRL and AReaL; where verl *rejects* one, it averages over the rest.
 """
 
 from collections.abc import Callable, Mapping

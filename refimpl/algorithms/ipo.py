@@ -12,9 +12,9 @@ At the cap a token keeps its gradient, max_ratio Â ∇log π_θ.
 **Bounds.** δ is a difference of probabilities, τ is in reward units per nat².
 
 **Departures.** `old_logp` is the sampler's, μ. There is no paper. The form above was
-prime-rl's default in March 2026 and again in August, with δ = 0.1 and τ = 1e-3 (#3418).
-Since #3586 δ is 0.3 and τ is 0; the newest stored settings have no τ and cap r at 1e4,
-as here. This is not the IPO of 2310.12036.
+prime-rl's default in March 2026, with δ = 0.2, and again in August, with δ = 0.1 and
+τ = 1e-3 (#3418). Since #3586 δ is 0.3 and τ is 0; the newest stored settings have no τ
+and cap r at 1e4, as here. This is not the IPO of 2310.12036.
 """
 
 from refimpl.advantages import group_centred

@@ -65,8 +65,7 @@ EXERCISES = (
     Exercise(
         "12.1",
         solution=3,
-        why="Five warm starts, the outcome of the abstract, an interval beyond the "
-        "threshold.",
+        why="Five warm starts, the declared outcome, an interval beyond the threshold.",
         choices=(1, 2, 3, 4, 5),
         mistakes={
             "Row 1: one warm start is one observation, however many seeds it has.": 1,
@@ -94,7 +93,7 @@ EXERCISES = (
         "12.3",
         solution=2,
         decimals=0,
-        why="From about 21e-4 to about 6e-4: a factor of 3.6, which is 1.8 doublings.",
+        why="From about 21e-4 to 5.7e-4: a factor of 3.7, which is 1.9 doublings.",
         mistakes={
             "That is the factor, or the number of doublings from 1 update to 16. By "
             "how many doublings does the breaking rate fall?": 4,

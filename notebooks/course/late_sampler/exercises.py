@@ -98,12 +98,12 @@ EXERCISES = (
     Exercise(
         "15.3",
         solution=256,
-        why="The dotted line of the right panel is at 0.4 for 64 tokens, at 1.95 for "
+        why="The line *sequence* of the right panel is at 0.4 for 64 tokens, 1.95 for "
         "256.",
         mistakes={
             "There the standard deviation is 0.16.": 16,
             "There it is 0.4 of the gradient, which is less than 1.": 64,
-            "There it is still just below 1.": 128,
+            "There it is 0.75, still below 1.": 128,
             "There it is above 100. It passed 1 at an earlier length.": 1024,
         },
     ),

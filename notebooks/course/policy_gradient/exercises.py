@@ -39,7 +39,8 @@ EXERCISES = (
         "1.1",
         solution="guess",
         choices=("careful", "guess", "ramble"),
-        why="What 'ramble' loses is shared out in proportion to the probabilities.",
+        why="The others' logits rise in proportion to their probabilities, so 'guess' "
+        "gains most.",
         mistakes={
             "Nothing in this update favours 'careful', because its reward was never "
             "seen. The probability taken from 'ramble' goes to the answers that are "

@@ -384,7 +384,7 @@ EXERCISES = (
         lines=10,
         mistakes={
             "Line 3 does what it should: the policy learns from whitened advantages, "
-            "and the clip looks at ratios, which whitening does not change.": "3d",
+            "and the clip looks at ratios and signs, which no division changes.": "3d",
             "The reason is the right one. But line 3 itself is fine, since the policy "
             "is to learn from whitened advantages. Who else uses them?": "3b",
             "Line 6 is right, and so is line 1: π_old is the policy that sampled, and "
