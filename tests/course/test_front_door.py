@@ -16,7 +16,7 @@ from tests.tools import front_door
 from tests.tools.browser import MISSING, chromium, wait
 from tests.tools.front_door import ROOT, Lab
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 PANEL = """  // the one in sight: the workspace may have brought back another
     const panels = [...document.querySelectorAll('.jp-NotebookPanel')];
     const notebook = panels.find((one) => one.offsetParent);
@@ -38,7 +38,7 @@ FOUND = f"""{PANEL}
 """
 TITLE, CELL = ("h1", "10 · SAPO"), (".jp-Editor .cm-content", "sapo_explorer()")
 TAU, HANDLE = ("figure.explorer [type=range]", ""), (".widget-slider .noUi-handle", "")
-STILL = (".jp-RenderedImage img", "")
+STILL, IMAGE = (".jp-RenderedImage img", ""), (".jp-RenderedMarkdown img", "")
 RIGHT = "\ue014"
 SHIFT_ENTER = "\ue008\ue007"
 IDLE = f"""{PANEL}
@@ -111,7 +111,8 @@ def test_a_newcomer_gets_from_the_first_page_to_a_slider_that_moves(lab):
         page.get(f"{lab.address}?token={lab.token}")
         seen(lambda: page.execute_script(FOUND, "h1", "00 · Start here"), "chapter 00")
         page.get(f"{home}/{of_10}")
-        seen(lambda: page.execute_script(LOADED), "the picture of chapter 10")
+        seen(lambda: page.execute_script(FOUND, *IMAGE), "the picture of chapter 10")
+        seen(lambda: page.execute_script(LOADED), "its file")
         slider = seen(lambda: page.execute_script(FOUND, *TAU), "a slider")
         before = page.execute_script(CURVES)
         slider.send_keys(RIGHT * 2)
