@@ -12,6 +12,7 @@ from web.build import build
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.ci,
     pytest.mark.skipif(bool(MISSING), reason=MISSING),
 ]
 
@@ -65,7 +66,6 @@ KINDS = {"index", "03_grpo", "cheat_sheet", "which_method", "solutions"}
 """A page of each kind, for axe-core."""
 
 
-@pytest.mark.ci
 def test_every_page_is_whole_without_a_network(site, browser):
     """No error, no dead picture, no root without its sign, nothing to scroll sideways,
     and on a page of each kind nothing serious that axe-core finds; in the dark it looks
