@@ -121,7 +121,8 @@ def answers(exercise) -> list[tuple]:
         wrong = [one for one in wrong if one in exercise.choices]
     given = wrong[0], exercise.solution
     parts = [one if isinstance(one, list | tuple) else [one] for one in given]
-    typed = [", ".join(map(str, one)) for one in parts]
+    sign = "." if exercise.choices else ","  # as many people write numbers
+    typed = [", ".join(map(str, one)).replace(".", sign) for one in parts]
     return [*zip(given, typed, ("wrong", "right"))]
 
 

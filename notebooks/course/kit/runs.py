@@ -44,7 +44,9 @@ def of_runs(values: Iterable[float], digits: int = 2) -> str:
     """
     numbers = sorted(x for x in map(float, values) if not math.isnan(x))
     if not numbers:
-        raise ValueError("of_runs needs at least one number other than NaN")
+        raise ValueError(
+            "no run is finished: let the cell that trains go on to its end"
+        )
     low, middle, high = (
         f"{x:.{digits}f}" for x in (numbers[0], statistics.median(numbers), numbers[-1])
     )

@@ -95,6 +95,12 @@ TYPED = (
                     "1 / torch.cosh(tau * (r - 1) / 2) ** 2"
                 )
             },
+            "That is the push. Its gate and its ratio come from the slope of f; the "
+            "objective is f itself.": {
+                "4 / tau * torch.sigmoid(tau * (r - 1))": (
+                    "r / torch.cosh(tau * (r - 1) / 2) ** 2"
+                )
+            },
             "A gate as a constant times r Â gives the right gradient and another "
             "value; SAPO needs no stop-gradient.": {
                 "4 / tau * torch.sigmoid(tau * (r - 1))": (

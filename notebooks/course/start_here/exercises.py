@@ -35,6 +35,7 @@ EXERCISES = (
             "Six steps earn the full reward, but a sum has at most five terms. How "
             "many steps does it take to add them?": 6,
             "That is a sum of four terms. The longest sums have five.": 3,
+            "That is the reward itself. How many sixths is it?": 4 / 6,
         },
     ),
     Exercise(

@@ -31,9 +31,15 @@
     }
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      answer([...form.querySelectorAll("input, select")].map((one) => one.value).join(", "));
+      answer([...form.querySelectorAll("input, select")].map(written).join(", "));
     });
     section.classList.toggle("done", remembered(name));
+  }
+
+  // In a number a comma is a decimal point, and a minus may be typed as one.
+  function written(field) {
+    if (field.localName === "select") return field.value;
+    return field.value.trim().replace(",", ".").replace("−", "-");
   }
 
   function replyTo(sheet, given) {
