@@ -16,6 +16,7 @@ from experiments.grid import Cell
 from tests.tools import tables
 from web import ledger, paper
 
+pytestmark = pytest.mark.ci
 BY_NUMBER = {claim.number: claim for claim in CLAIMS}
 
 

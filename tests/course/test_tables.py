@@ -183,6 +183,7 @@ SET = """const [name, chosen, right] = arguments;
     return [artists.length, wrong, said.strip, said.title];"""
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", sorted(BUNDLES))
 def test_the_page_draws_what_the_tables_say(browser, name):
     bundle, held = BUNDLES[name], HELD[name]
@@ -215,6 +216,7 @@ PLAY = """const [bundle, done] = arguments;
         figure.querySelector("label")?.textContent]), 500));"""
 
 
+@pytest.mark.ci
 def test_a_hostile_table_reaches_nothing(browser):
     """Its drawings lose all that could run or load; its words are words."""
     bundle = tables.tables(seesaw(["line", "title"]))

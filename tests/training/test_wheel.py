@@ -11,7 +11,7 @@ from tests.worlds import own_process
 
 ROOT = Path(__file__).parents[2]
 NOTHING_WRITTEN = {"PYTHONDONTWRITEBYTECODE": "1"}
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 BUILD = """
 import sys
