@@ -238,7 +238,8 @@ async function play(figure, id, given) {
   const legend = element("legend", { textContent: "Controls of the picture" });
   const chips = element("div", { className: "explorer-presets" }, buttons);
   const presets = buttons.length ? [chips] : [];
-  const parts = [legend, ...presets, ...rows.map((row) => row.row)];
+  const above = NARROW.matches ? [] : presets; // a phone shows them below its picture
+  const parts = [legend, ...above, ...rows.map((row) => row.row)];
   const fields = element("fieldset", {}, parts);
 
   arrange();
@@ -246,7 +247,8 @@ async function play(figure, id, given) {
   before = [...named(), ...texts()];
   follow();
   const frame = element("div", { className: "explorer-picture" }, [picture]);
-  const view = element("div", { className: "explorer-view" }, [title, frame]);
+  const below = NARROW.matches ? presets : [];
+  const view = element("div", { className: "explorer-view" }, [title, frame, ...below]);
   const more = () => frame.toggleAttribute(
     "data-more", frame.scrollLeft + frame.clientWidth < frame.scrollWidth - 2);
   frame.addEventListener("scroll", more);

@@ -187,9 +187,12 @@
     place.setAttribute("aria-describedby", "note");
     const at = place.getBoundingClientRect();
     const wide = document.documentElement.clientWidth;
-    const left = Math.min(Math.max(at.left, 8), wide - note.offsetWidth - 8);
+    const margin = place.closest("p, li, table").getBoundingClientRect().right + 24;
+    let left = Math.min(Math.max(at.left, 8), wide - note.offsetWidth - 8);
     const below = at.bottom + note.offsetHeight + 12 < innerHeight;
-    const top = below ? at.bottom + 6 : Math.max(at.top - note.offsetHeight - 6, 4);
+    let top = below ? at.bottom + 6 : Math.max(at.top - note.offsetHeight - 6, 4);
+    // A side note, where the margin has room for it: it hides no words.
+    if (margin + note.offsetWidth + 8 < wide) [left, top] = [margin, at.top];
     note.style.left = `${left + scrollX}px`;
     note.style.top = `${top + scrollY}px`;
   }
