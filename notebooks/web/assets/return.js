@@ -187,12 +187,14 @@
     place.setAttribute("aria-describedby", "note");
     const at = place.getBoundingClientRect();
     const wide = document.documentElement.clientWidth;
+    // A side note, where the margin has room for it, hides no words.
     const margin = place.closest("p, li, table").getBoundingClientRect().right + 24;
+    const aside = wide - margin > 260;
+    note.style.maxWidth = aside ? `min(24rem, ${wide - margin - 12}px)` : "";
     let left = Math.min(Math.max(at.left, 8), wide - note.offsetWidth - 8);
     const below = at.bottom + note.offsetHeight + 12 < innerHeight;
     let top = below ? at.bottom + 6 : Math.max(at.top - note.offsetHeight - 6, 4);
-    // A side note, where the margin has room for it: it hides no words.
-    if (margin + note.offsetWidth + 8 < wide) [left, top] = [margin, at.top];
+    if (aside) [left, top] = [margin, at.top];
     note.style.left = `${left + scrollX}px`;
     note.style.top = `${top + scrollY}px`;
   }
