@@ -47,11 +47,8 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
         raise UserError(f"gate must take (r, advantages): {error}") from None
     first, *rest = (name.lower() for name in bound.arguments)
     if first in ADVANTAGES or RATIOS.intersection(rest):
-        raise UserError(
-            f"gate must take (r, advantages) in this order, got a function of {first}, "
-            + ", ".join(rest)
-        )
-
+        got = ", ".join([first, *rest])
+        raise UserError(f"gate must take (r, advantages) in this order, got ({got})")
     seen = False
 
     def objective(t: Tokens) -> Objective:
@@ -72,25 +69,15 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
             )
         g = torch.where(t.mask.bool(), g.detach(), 0.0)
         if not seen:  # once, because a GPU has to wait for it
-            warn_of_sign(g)
             seen = True
+            if (g < 0).any() and not (g > 0).any():
+                warnings.warn(
+                    "the gate is negative at every token, so that good answers become "
+                    "less likely and bad ones likelier",
+                    stacklevel=1,
+                )
         return Objective(g * r * t.advantages * t.logp)
 
-    return GRPO.child(
-        name=name,
-        title=name,
-        paper="yours",
-        changed="your own gate",
-        penalty=False,  # the gate multiplies Â
-        objective=objective,
-    )
-
-
-def warn_of_sign(g: torch.Tensor) -> None:
-    """Warn if a gate turns every update around."""
-    if (g < 0).any() and not (g > 0).any():
-        warnings.warn(
-            "the gate is negative at every token, so that good answers become less "
-            "likely and bad ones likelier",
-            stacklevel=2,
-        )
+    about = {"title": name, "paper": "yours", "changed": "your own gate"}
+    # There is no penalty beside the gate, which multiplies Â.
+    return GRPO.child(name=name, objective=objective, penalty=False, **about)
