@@ -17,12 +17,6 @@ from refimpl.algorithms.grpo import GRPO
 from refimpl.importance import ratio
 from refimpl.validation import UserError, guarded, one_line, shown
 
-FOR_EVERY_TOKEN = (
-    "a gate gets tensors with a number for every token, so use torch functions: "
-    "torch.exp for math.exp, and torch.where(advantages > 0, x, y) for `x if "
-    "advantages > 0 else y`"
-)
-
 ADVANTAGES = {"a", "adv", "advs", "advantage", "advantages"}
 RATIOS = {"r", "ratio", "ratios"}
 
@@ -60,7 +54,9 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
                 g = gate(r.clone(), t.advantages.clone())
             except Exception as error:
                 raise UserError(
-                    f"the gate raised {one_line(error)}; {FOR_EVERY_TOKEN}"
+                    f"the gate raised {one_line(error)}; it gets tensors with a number "
+                    "for every token, so use torch functions: torch.exp for math.exp, "
+                    "torch.where(advantages > 0, x, y) for `x if advantages > 0 else y`"
                 ) from error
         if not isinstance(g, torch.Tensor) or g.shape != r.shape:
             raise UserError(

@@ -50,22 +50,18 @@ def overlap(
     return (old[..., :, None] == new[..., None, :]).any(-1).float().mean(-1)
 
 
-GAMMA_MIN = 0.7
-"""The smallest weight that a token can get. The paper does not publish it; this is the
-value in a public copy of the paper's code."""
-
-
 def router_shift(
     logp: Float[Tensor, "... layers k"],
     old_logp: Float[Tensor, "... layers k"],
-    floor: float = GAMMA_MIN,
+    floor: float = 0.7,
 ) -> Float[Tensor, "..."]:
     """RSPO's γ (2510.23027): a weight ≤ 1 that falls as a token's router moves away.
 
         γ = max( exp(−(1/L) Σ_ℓ (1/K) Σ_k |log r_φ(e_k) − log r_φold(e_k)|), γ_min )
 
     over the K experts that the *old* policy activated in each of L layers. The result
-    has a gradient; `shifted` detaches it.
+    has a gradient; `shifted` detaches it. The paper does not publish the smallest
+    weight, γ_min; `floor` is that of a public copy of its code.
     """
     distance = (logp - old_logp).abs().mean((-1, -2))
     return (-distance).exp().clamp(min=floor)
