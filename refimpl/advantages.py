@@ -205,10 +205,15 @@ def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     takes std and mean over tokens. Raises `UserError` if the reward has no components,
     or one of them is None for some response.
     """
-    if scored.components is None or scored.components.isnan().any():
+    if scored.components is None:
         raise UserError(
             "advantage='gdpo' needs a reward with components, such as "
-            "refimpl.pretrained.rewards.Sum, and a number from each, not None"
+            "refimpl.pretrained.rewards.Sum"
+        )
+    if scored.components.isnan().any():
+        raise UserError(
+            "gdpo compares every reward component, but one returned None; return a "
+            "number"
         )
     columns = scored.components.unbind(-1)
     parts = [group_relative(replace(scored, rewards=x), eps) for x in columns]
@@ -322,11 +327,11 @@ def all_equal(x: Float[Tensor, " B"], group: Int[Tensor, " B"]) -> Tensor:
     return group_sum((x != first).int(), group) == 0
 
 
-OTHERS = leave_one_out_std, opo, batch_std, std_of_advantages, maxrl, gdpo
-OTHERS += batch_centred, reinforce_plus_plus, reinforce_plus_plus_baseline
 CRITIC_FREE: dict[str | None, Callable] = {"grpo": group_relative}
 CRITIC_FREE |= {"dr_grpo": group_centred, "rloo": leave_one_out}
-CRITIC_FREE |= {f.__name__: f for f in OTHERS}
+MORE: list[Callable] = [leave_one_out_std, opo, batch_std, std_of_advantages, maxrl]
+MORE += [gdpo, batch_centred, reinforce_plus_plus, reinforce_plus_plus_baseline]
+CRITIC_FREE |= {estimator.__name__: estimator for estimator in MORE}
 """The estimators that compare rewards alone."""
 SINGLE = reinforce_plus_plus, batch_centred, distillation
 """The estimators that need no second response to a prompt."""

@@ -44,8 +44,7 @@ def evaluate(run: Run, step: int) -> None:
         return
     given = {"problems": config.eval_problems, "samples": config.eval_samples}
     with precision(run.model, config.dtype):
-        policy = run.model, run.tokenizer
-        answers = scores(*policy, run.task, **given, **config.sampling)
+        answers = scores(run.model, run.tokenizer, run.task, **given, **config.sampling)
     row["accuracy"] = mean_at(answers)
     if several:
         row["accuracy/pass"] = pass_at(answers, config.eval_samples)

@@ -105,7 +105,7 @@ def verdict(scorer: tuple[str, str, dict], answer: str, entry: Any, limit: float
 
 def _started(package: str) -> Any:
     program, pipe = str(Path(__file__).with_name("scorer.py")), subprocess.PIPE
-    ends = {"stdin": pipe, "stdout": pipe, "stderr": subprocess.DEVNULL}
+    ends: Any = {"stdin": pipe, "stdout": pipe, "stderr": subprocess.DEVNULL}
     process: Any = subprocess.Popen([sys.executable, "-P", program], **ends)
     process.stdin.write(pickle.dumps((package, sys.path)))
     process.stdin.flush()

@@ -8,6 +8,7 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -59,7 +60,8 @@ def shares(model: Model) -> bool:
 
 SLICE = 2**25
 """The most logits in memory at once: 128 MiB in float32, plus the copies of them."""
-AGAIN = {"use_reentrant": False, "preserve_rng_state": False}  # nothing random is drawn
+AGAIN: Any = {"use_reentrant": False, "preserve_rng_state": False}
+"""To compute again: nothing draws random numbers, as there is no dropout."""
 
 
 def _by_slices(model, states: Tensor, rollout: Rollout, temperature: float):

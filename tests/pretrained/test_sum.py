@@ -74,7 +74,7 @@ def test_none_leaves_an_answer_out_of_a_component_and_its_mean():
         Sum({"half": half})(PROMPTS, COMPLETIONS)
     with pytest.raises(UserError, match="must return 2 numbers"):
         score(half, PROMPTS, COMPLETIONS, {})
-    with pytest.raises(UserError, match="a number from each, not None"):
+    with pytest.raises(UserError, match="gdpo compares every reward component"):
         small_run(rollouts=1, reward=both, advantage="gdpo")
 
 
