@@ -60,11 +60,16 @@ class Checkpoint:
     @contextlib.contextmanager
     def around(self, run: Run) -> Iterator[None]:
         """Lock the folder and load the saved state; save once more if the run fails.
-
         Raises `UserError` if another process trains in the folder, or if the checkpoint
-        is another run's.
-        """
-        with self.locked():
+        is another run's."""
+        try:
+            lock = FileLock(self.folder / LOCK).acquire(timeout=0)
+        except Timeout:
+            raise UserError(
+                f"another process trains in {str(self.folder)!r}; wait for it, or give "
+                "this run a checkpoint folder of its own"
+            ) from None
+        with lock:
             self.refuse_to_replace()  # once more: two runs may share this object
             self.identity = shared(run)  # now, because a reward may count its calls
             if self.saved is not None:
@@ -96,22 +101,6 @@ class Checkpoint:
                 "resume (--resume), replace it with overwrite (--overwrite), or use "
                 "another folder"
             )
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other processes out of the folder."""
-        lock = FileLock(self.folder / LOCK)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise UserError(
-                f"another process trains in {str(self.folder)!r}; wait for it, or give "
-                "this run a checkpoint folder of its own"
-            ) from None
-        try:
-            yield
-        finally:
-            lock.release()
 
     def restore(self, run: Run, saved: dict) -> None:
         """Load a saved state into a run that has just been made."""
@@ -214,14 +203,10 @@ def fingerprint(model: Model) -> Tensor:
     return torch.cat([torch.zeros(0).double(), *(x.cpu().double() for x in sampled)])
 
 
-def weights_read(model: Model) -> str:
-    """Identify a frozen model by a hash of some of its weights."""
-    return hashlib.sha256(fingerprint(model).numpy().tobytes()).hexdigest()[:16]
-
-
 def shared(run: Run) -> dict[str, Any]:
     """Collect everything that a run must have in common with the one it resumes."""
     settings = asdict(run.config).items()
+    teacher = run.teacher and fingerprint(run.teacher).numpy().tobytes()
     return {
         "algorithm": run.algorithm.name,
         "objective": identity(run.algorithm.objective),
@@ -231,7 +216,7 @@ def shared(run: Run) -> dict[str, Any]:
         "EOS": run.tokenizer.eos_token_id,
         "REFIMPL_SALT": seeds.salt(),
         "objects": [identity(part) for part in run.handed_in],
-        "teacher": run.teacher and weights_read(run.teacher),
+        "teacher": teacher and hashlib.sha256(teacher).hexdigest()[:16],
         **{name: value for name, value in settings if name not in MAY_CHANGE},
     }
 
@@ -239,11 +224,8 @@ def shared(run: Run) -> dict[str, Any]:
 def check_same(saved: dict, now: dict[str, Any], rollouts: int) -> None:
     """Raise `UserError` unless the run asked for is the run that was saved."""
     before, done = saved["identity"], len(saved["rows"])
-    changed = [
-        f"{name} was {before.get(name)!r}, now {value!r}"
-        for name, value in now.items()
-        if before.get(name) != value
-    ]
+    differ = [name for name in now if before.get(name) != now[name]]
+    changed = [f"{name} was {before.get(name)!r}, now {now[name]!r}" for name in differ]
     if changed:
         raise UserError(
             f"the checkpoint is another run's: {'; '.join(changed)}. Resume with the "

@@ -7,7 +7,6 @@ fields of `TrainConfig` are flags of `train`.
 import ast
 import contextlib
 import functools
-import json
 import os
 import runpy
 import signal
@@ -15,7 +14,7 @@ import sys
 import warnings
 from collections import ChainMap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
 from typing import Annotated, Any
@@ -111,33 +110,26 @@ class Outputs:
 
     def check(self) -> None:
         """Raise `UserError` if an output is there already, or lies inside another."""
-        places = {"--history": self.history, "--samples": self.samples}
-        places |= {"--save": self.save, "--checkpoint-dir": self.checkpoint_dir}
-        given = {flag: path for flag, path in places.items() if path is not None}
+        given = {name: getattr(self, name) for name in ("history", "samples", "save")}
+        given = {f"--{name}": path for name, path in given.items() if path is not None}
         for flag, path in given.items():
-            if flag != "--checkpoint-dir":  # `Checkpoint` looks after its folder
-                check_output(path, self.overwrite or self.resume, flag == "--save")
+            check_output(path, self.overwrite or self.resume, flag == "--save")
+        if self.checkpoint_dir is not None:  # `Checkpoint` looks after this one
+            given["--checkpoint-dir"] = self.checkpoint_dir
         for (one, a), (other, b) in permutations(given.items(), 2):
             if Path(os.path.realpath(a)).is_relative_to(os.path.realpath(b)):
                 raise UserError(
                     f"{one} '{a}' lies in {other} '{b}': name another place"
                 )
 
-    def hooks(self, samples_every: int | None) -> list[Any]:
-        """Make the hooks that print samples and save checkpoints.
-
-        `samples_every` holds where no flag says how often to print some.
-        """
-        hooks: list[Any] = []
-        often = self.samples_every or (1 if self.samples else samples_every)
-        if often:
-            hooks.append(rl.hooks.Samples(often, show=True))
+    def checkpoints(self) -> list[Any]:
+        """Make the hook that saves checkpoints, if there is a folder for them."""
         if self.checkpoint_dir is not None:
             again, every = (self.resume, self.overwrite), self.checkpoint_every or 10
-            hooks.append(rl.checkpoint.Checkpoint(self.checkpoint_dir, *again, every))
-        elif self.resume or self.checkpoint_every:
+            return [rl.checkpoint.Checkpoint(self.checkpoint_dir, *again, every)]
+        if self.resume or self.checkpoint_every:
             raise UserError("--resume and --checkpoint-every need a --checkpoint-dir")
-        return hooks
+        return []
 
 
 # Commands. Each imports what only it needs, some of it through `rl`, so that help and a
@@ -158,10 +150,13 @@ def train(
     rl.options.check_fit(config, method)
     outputs.check()
     reward = reward_of(start.reward)
-    first = None if start.model is None else config.rollouts  # of the first rollout
-    task, hooks = task_of(start, reward), outputs.hooks(samples_every=first)
+    task, hooks = task_of(start, reward), outputs.checkpoints()
     if start.model is not None:
         hooks.append(first_answers)
+    # With --model, those of the first rollout, unless a flag asks for more.
+    first = config.rollouts if start.model is not None else None
+    if often := outputs.samples_every or (1 if outputs.samples else first):
+        hooks.insert(0, rl.hooks.Samples(often, show=True))
     given = policy_of(start, task, config, outputs.merge)
     given |= {"algorithm": algorithm, "hooks": hooks, "reward": reward}
     return run(given, config, outputs)
@@ -190,10 +185,10 @@ def conformance(*, against: Path | None = None) -> int:
     from refimpl.interop.conformance import cases, table
 
     if against is None:
-        print(json.dumps(cases.as_json(list(cases.cases()))))
+        print(cases.as_json(cases.cases()))
         return 0
     module = table.adapters(against)  # before the cases, which take seconds
-    answers = list(table.compare(module, list(cases.cases())))
+    answers = list(table.compare(module, cases.cases()))
     title = str(getattr(module, "FRAMEWORK", against.stem))
     print(table.shown(answers, title))
     fine = ("agrees", "not implemented")
@@ -238,13 +233,8 @@ def read_log(
     return 0
 
 
-COMMANDS: dict[str, Callable[..., int]] = {
-    "train": train,
-    "fetch": fetch,
-    "conformance": conformance,
-    "read-log": read_log,
-    "verl-config": verl_config,
-}
+FUNCTIONS = train, fetch, conformance, read_log, verl_config
+COMMANDS: dict[str, Callable] = {f.__name__.replace("_", "-"): f for f in FUNCTIONS}
 
 
 # What tyro is told
@@ -259,10 +249,8 @@ def pairs(words: list[str]) -> dict[str, Any]:
 
 
 def value(text: str) -> Any:
-    """Read a value as Python does; text that is no Python stands for itself.
-
-    Several values are separated by commas, as in `0.5,5` or `q_proj,v_proj`.
-    """
+    """Read a value as Python does; text that is no Python stands for itself. Several
+    values are separated by commas, as in `0.5,5` or `q_proj,v_proj`."""
     with contextlib.suppress(ValueError, SyntaxError):
         return ast.literal_eval(text)
     if "," not in text:
@@ -278,13 +266,10 @@ OF_ALL_WEIGHTS = OF_A_MODEL | {"learning_rate": 1e-5}
 
 def registry(arguments: list[str]) -> ConstructorRegistry:
     """Make the rules by which tyro reads dictionaries and the fields of `TrainConfig`.
-
-    The defaults of some fields are others if `arguments` have --model.
-    """
+    The defaults of some fields are others if `arguments` have --model."""
     flags = {word.partition("=")[0] for word in arguments}
-    defaults: dict[str, Any] = {}
-    if "--model" in flags:
-        defaults = OF_ALL_WEIGHTS if "--all-weights" in flags else OF_A_MODEL
+    of_a_model = OF_ALL_WEIGHTS if "--all-weights" in flags else OF_A_MODEL
+    defaults = of_a_model if "--model" in flags else {}
     made = ConstructorRegistry()
     made.primitive_rule(dictionary)
     made.struct_rule(functools.partial(settings, defaults=defaults))
@@ -306,35 +291,27 @@ def dictionary(info: Any) -> PrimitiveConstructorSpec | None:
 
 def settings(info: Any, defaults: Mapping) -> StructConstructorSpec | None:
     """Make the fields of `TrainConfig` flags, in groups, with their ranges in `--help`.
-
     A group, which is a base class, becomes a dictionary. Only the whole is checked,
-    because tyro would report an error of a part in words of its own.
-    """
-    bases, flags = TrainConfig.__mro__[1:-1], []
+    because tyro would report an error of a part in words of its own."""
+    bases = TrainConfig.__mro__[-2:0:-1]
     if info.type is TrainConfig:
-        for base in reversed(bases):
-            name, about = base.__name__.lower(), base.__doc__
-            flags.append(StructFieldSpec(name, base, tyro.MISSING, about))
+        groups = [
+            StructFieldSpec(base.__name__.lower(), base, tyro.MISSING, base.__doc__)
+            for base in bases
+        ]
         return StructConstructorSpec(
-            lambda **groups: TrainConfig(**ChainMap(*groups.values())), tuple(flags)
+            lambda **given: TrainConfig(**ChainMap(*given.values())), tuple(groups)
         )
     if info.type not in bases:
         return None
-    kinds, meanings = annotations(info.type), described(info.type)
-    for f in fields(info.type):
-        make = f.default_factory
-        default = defaults.get(f.name, make() if callable(make) else f.default)
-        about, words = meanings[f.name].get("description", ""), expected(kinds[f.name])
+    flags, usual = [], vars(info.type()) | defaults
+    meanings = TypeAdapter(info.type).json_schema()["properties"]  # docstrings
+    for name, kind in annotations(info.type).items():
+        about, words = meanings[name].get("description", ""), expected(kind)
         if "≥" in words or ">" in words:
             about = f"{about} ({words})".strip()
-        flags.append(StructFieldSpec(f.name, kinds[f.name], default, about))
+        flags.append(StructFieldSpec(name, kind, usual[name], about))
     return StructConstructorSpec(dict, tuple(flags))
-
-
-@functools.cache
-def described(group: type) -> dict[str, dict]:
-    """Read the docstrings of a group's fields."""
-    return TypeAdapter(group).json_schema()["properties"]
 
 
 # A run and what it writes
@@ -373,9 +350,8 @@ def task_of(start: Start, reward: Callable | None) -> Any:
         from refimpl.pretrained import gym
 
         # A model that chats puts its answer into a sentence.
-        return gym.ReasoningGym(
-            name.removeprefix(GYM), **{"extract": "last", **settings}
-        )
+        settings = {"extract": "last", **settings}
+        return gym.ReasoningGym(name.removeprefix(GYM), **settings)
     worlds = {"arithmetic": rl.tasks.Arithmetic, "rare-careful": rl.tasks.rare_careful}
     if name not in worlds:
         known = [*worlds, f"{GYM}NAME"]
@@ -423,9 +399,7 @@ def policy_of(
         f"{config.rollouts} rollouts of {config.prompts_per_rollout} problems × "
         f"{config.group_size} answers of up to {config.max_new_tokens} tokens"
     )
-    reader = logprobs.log_probs
-    if start.recompute:
-        reader = logprobs.recomputed(reader)
+    reader = logprobs.recomputed() if start.recompute else logprobs.log_probs
     return {"model": model, "tokenizer": tokenizer, "task": task, "log_probs": reader}
 
 

@@ -17,12 +17,6 @@ from refimpl.algorithms.grpo import GRPO
 from refimpl.importance import ratio
 from refimpl.validation import UserError, guarded, one_line, shown
 
-FOR_EVERY_TOKEN = (
-    "a gate gets tensors with a number for every token, so use torch functions: "
-    "torch.exp for math.exp, and torch.where(advantages > 0, x, y) for `x if "
-    "advantages > 0 else y`"
-)
-
 ADVANTAGES = {"a", "adv", "advs", "advantage", "advantages"}
 RATIOS = {"r", "ratio", "ratios"}
 
@@ -47,11 +41,8 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
         raise UserError(f"gate must take (r, advantages): {error}") from None
     first, *rest = (name.lower() for name in bound.arguments)
     if first in ADVANTAGES or RATIOS.intersection(rest):
-        raise UserError(
-            f"gate must take (r, advantages) in this order, got a function of {first}, "
-            + ", ".join(rest)
-        )
-
+        got = ", ".join([first, *rest])
+        raise UserError(f"gate must take (r, advantages) in this order, got ({got})")
     seen = False
 
     def objective(t: Tokens) -> Objective:
@@ -63,7 +54,9 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
                 g = gate(r.clone(), t.advantages.clone())
             except Exception as error:
                 raise UserError(
-                    f"the gate raised {one_line(error)}; {FOR_EVERY_TOKEN}"
+                    f"the gate raised {one_line(error)}; it gets tensors with a number "
+                    "for every token, so use torch functions: torch.exp for math.exp, "
+                    "torch.where(advantages > 0, x, y) for `x if advantages > 0 else y`"
                 ) from error
         if not isinstance(g, torch.Tensor) or g.shape != r.shape:
             raise UserError(
@@ -72,25 +65,15 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
             )
         g = torch.where(t.mask.bool(), g.detach(), 0.0)
         if not seen:  # once, because a GPU has to wait for it
-            warn_of_sign(g)
             seen = True
+            if (g < 0).any() and not (g > 0).any():
+                warnings.warn(
+                    "the gate is negative at every token, so that good answers become "
+                    "less likely and bad ones likelier",
+                    stacklevel=1,
+                )
         return Objective(g * r * t.advantages * t.logp)
 
-    return GRPO.child(
-        name=name,
-        title=name,
-        paper="yours",
-        changed="your own gate",
-        penalty=False,  # the gate multiplies Â
-        objective=objective,
-    )
-
-
-def warn_of_sign(g: torch.Tensor) -> None:
-    """Warn if a gate turns every update around."""
-    if (g < 0).any() and not (g > 0).any():
-        warnings.warn(
-            "the gate is negative at every token, so that good answers become less "
-            "likely and bad ones likelier",
-            stacklevel=2,
-        )
+    about = {"title": name, "paper": "yours", "changed": "your own gate"}
+    # There is no penalty beside the gate, which multiplies Â.
+    return GRPO.child(name=name, objective=objective, penalty=False, **about)

@@ -42,15 +42,9 @@ def evaluate(run: Run, step: int) -> None:
     row = run.history.rows[-1] = joined(run.history.rows[-1], none)
     if (step + 1) % config.eval_every and not run.last(step):
         return
+    given = {"problems": config.eval_problems, "samples": config.eval_samples}
     with precision(run.model, config.dtype):
-        answers = scores(
-            run.model,
-            run.tokenizer,
-            run.task,
-            problems=config.eval_problems,
-            samples=config.eval_samples,
-            **config.sampling,
-        )
+        answers = scores(run.model, run.tokenizer, run.task, **given, **config.sampling)
     row["accuracy"] = mean_at(answers)
     if several:
         row["accuracy/pass"] = pass_at(answers, config.eval_samples)
@@ -88,25 +82,23 @@ class Samples:
             show(samples, getattr(run.tokenizer, "all_special_tokens", ()))
 
 
-KEPT = 4
-"""Samples per rollout."""
 HEAD, TAIL = 140, 60
 """Printed characters of a long completion; the history holds all of it."""
 
 
 def chosen(step: int, drawn: Responses) -> list[dict]:
-    """Return the first response to each of the first four prompts, as dictionaries.
-
-    The best or worst responses would show extremes instead of typical behaviour. If
-    there are fewer prompts, second responses follow.
-    """
+    """Return the first response to each of the first four prompts, as dictionaries. The
+    best or worst responses would show extremes instead of typical behaviour. If there
+    are fewer prompts, second responses follow."""
     rewards, size = drawn.rewards.tolist(), drawn.group_size
     order = sorted(range(len(rewards)), key=lambda i: (i % size, i // size))
-    names = ("step", "prompt", "completion", "reward")
-    return [
-        dict(zip(names, (step, str(drawn.prompts[i]), drawn.texts[i], rewards[i])))
-        for i in order[:KEPT]
-    ]
+    names, texts = ("step", "prompt", "completion", "reward"), drawn.texts
+    rows = [(step, str(drawn.prompts[i]), texts[i], rewards[i]) for i in order[:4]]
+    return [dict(zip(names, row)) for row in rows]
+
+
+CLOSED = contextlib.suppress(OSError)
+"""A pipe or a terminal that is closed does not end a run."""
 
 
 def line(sample: dict, special: Collection[str] = ()) -> str:
@@ -125,57 +117,45 @@ def line(sample: dict, special: Collection[str] = ()) -> str:
     completion = sample["completion"]
     if len(completion) > HEAD + TAIL:
         completion = f"{completion[:HEAD]} … {completion[-TAIL:]}"
-    return (
-        f"step {sample['step']}  reward {sample['reward']:.2f}  "
-        f"{question!r} → {completion!r}"
-    )
+    head = f"step {sample['step']}  reward {sample['reward']:.2f}"
+    return f"{head}  {question!r} → {completion!r}"
 
 
 def show(samples: Sequence[dict], special: Collection[str] = ()) -> None:
     """Print samples above the progress bar; escape what the terminal cannot display."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    with nobody_reads():
+    with CLOSED:
         for sample in samples:
             text = line(sample, special).encode(encoding, "backslashreplace")
             tqdm.write(text.decode(encoding))
 
 
 class Bar:
-    """A progress bar with the last rollout's mean reward, gone at the end of the run.
-
-    A closed pipe or terminal does not end the run.
-    """
+    """A progress bar with the last rollout's mean reward; gone after the run."""
 
     @contextlib.contextmanager
     def around(self, run: Run) -> Iterator[None]:
         """Open the bar, and close it at the end."""
         total, done, name = run.config.rollouts, len(run.history), run.algorithm.name
         self.bar = tqdm(disable=True)
-        with nobody_reads():
+        with CLOSED:
             self.bar = tqdm(total=total, initial=done, desc=name, leave=False)
         try:
             yield
         finally:
-            with nobody_reads():
+            with CLOSED:
                 self.bar.close()
 
     def __call__(self, run: Run, step: int) -> None:
-        with nobody_reads():
+        with CLOSED:
             reward = run.history.rows[-1]["reward"]
             self.bar.set_postfix(reward=f"{reward:.2f}", refresh=False)
             self.bar.update()
 
 
-def nobody_reads() -> contextlib.suppress:
-    """Ignore a pipe or a terminal that is closed."""
-    return contextlib.suppress(OSError)
-
-
 def stop_if_asked(run: Run, step: int) -> None:
-    """Raise `KeyboardInterrupt` if a signal has asked the run to stop.
-
-    After the last rollout only Ctrl-C does: a loop over seeds must stop as well.
-    """
+    """Raise `KeyboardInterrupt` if a signal has asked the run to stop. After the last
+    rollout only Ctrl-C does: a loop over seeds must stop as well."""
     left = step + 1 < run.config.rollouts
     if run.stop_signal and (left or run.stop_signal == signal.SIGINT):
         raise KeyboardInterrupt
@@ -183,17 +163,16 @@ def stop_if_asked(run: Run, step: int) -> None:
 
 def warn_if_never_right(run: Run, step: int) -> None:
     """Warn, with two samples, if the first rollout has nothing to learn from."""
-    drawn = run.drawn
-    rewards, texts = drawn.rewards, [f"{text!r:.100}" for text in drawn.texts]
+    drawn, rewards = run.drawn, run.drawn.rewards
     differ = rewards.min() < rewards.max() or drawn.alive.any()
     if step > 0 or drawn.correct.max() > 0 or differ:
         return
     warnings.warn(
         "no answer of the first rollout is right, and all have the same reward "
         f"({rewards[0].item():g}): there is nothing to learn from. Two of them: "
-        f"{texts[0]}, {texts[-1]}. If they are nearly right, look at how the answer is "
-        "extracted and at max_new_tokens; else take easier problems, a larger "
-        "group_size, or another prompt",
+        f"{drawn.texts[0]!r:.100}, {drawn.texts[-1]!r:.100}. If they are nearly right, "
+        "look at how the answer is extracted and at max_new_tokens; else take easier "
+        "problems, a larger group_size, or another prompt",
         TaskWarning,
         stacklevel=2,
     )
@@ -205,25 +184,22 @@ def check_staleness(run: Run, step: int) -> None:
     Also if all responses were cut off and filtered out. The test runs after the fifth
     rollout and after the last.
     """
-    if step + 1 not in (5, run.config.rollouts):
+    config, history, k = run.config, run.history, run.config.updates_per_rollout
+    if step + 1 not in (5, config.rollouts):
         return
-    noise = 1e-2 if run.config.dtype == "bfloat16" else 1e-4
-    largest = max(run.history["ratio/max_deviation"])
-    cut = min(run.history["completions/clipped_ratio"])
-    if run.config.overlong_filtering and cut == 1:
+    if config.overlong_filtering and min(history["completions/clipped_ratio"]) == 1:
         raise StalenessError(
-            f"every response of {len(run.history)} rollouts was cut off at "
-            f"max_new_tokens = {run.config.max_new_tokens}, and overlong_filtering "
-            "leaves those out: nothing was learned. Raise max_new_tokens, or switch "
-            "the filter off"
+            f"every response of {len(history)} rollouts was cut off at max_new_tokens "
+            f"= {config.max_new_tokens}, and overlong_filtering leaves those out: "
+            "nothing was learned. Raise max_new_tokens, or switch the filter off"
         )
-    if step < run.config.critic_warmup:  # the policy has not moved yet
-        return
-    if run.config.updates_per_rollout > 1 and largest < noise:
+    noise = 1e-2 if config.dtype == "bfloat16" else 1e-4
+    largest = max(history["ratio/max_deviation"])
+    moving = step >= config.critic_warmup  # before, only the critic learns
+    if moving and k > 1 and largest < noise:
         raise StalenessError(
-            f"after {len(run.history)} rollouts with K = "
-            f"{run.config.updates_per_rollout} updates each, the largest |ratio − 1| "
-            f"is {largest:.1e}: the policy does not move, or old log-probs are taken "
-            "from the policy being trained. Check the rewards and the learning rate "
-            "(chapter 11 goes from symptoms to causes)"
+            f"after {len(history)} rollouts with K = {k} updates each, the largest "
+            f"|ratio − 1| is {largest:.1e}: the policy does not move, or old log-probs "
+            "are taken from the policy being trained. Check the rewards and the "
+            "learning rate (chapter 11 goes from symptoms to causes)"
         )

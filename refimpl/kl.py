@@ -51,10 +51,7 @@ def k3(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
 
 
 def k3_plus(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
-    """verl's `k3+`: k3's value with k2's gradient (on-policy, that of KL(π_θ ‖ π_ref)).
-
-    In nats.
-    """
+    """verl's `k3+`: k3's value with k2's gradient, on-policy ∇KL(π_θ ‖ π_ref). Nats."""
     d = logp - ref_logp  # where that is infinite, k3's value has no gradient either
     with_gradient = d.masked_fill(d.isinf(), 0.0) ** 2 / 2
     return k3(logp, ref_logp).detach() + with_gradient - with_gradient.detach()

@@ -14,13 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from refimpl.config import TrainConfig
-from refimpl.models import (
-    Model,
-    at_least_float32,
-    precision,
-    trained,
-    vocabulary,
-)
+from refimpl.models import Model, at_least_float32, precision, trained, vocabulary
 from refimpl.moe import Drift
 from refimpl.rollout import Rollout
 from refimpl.sampling import Sampling, sample_ids, without_dropout
@@ -29,9 +23,7 @@ from refimpl.validation import Positive, UserError, guarded, one_line, shown
 
 class Reading(NamedTuple):
     """The result of a pass over a rollout: log-probs and entropies, (B, T), nats.
-
-    `routers` compares the routers with the rollout's record, if there is one.
-    """
+    `routers` compares the routers with the rollout's record, if there is one."""
 
     logp: Float[Tensor, "B T"]
     entropy: Float[Tensor, "B T"]
@@ -87,10 +79,10 @@ def values(
     """
     with precision(critic, dtype):
         logits = critic(rollout.ids, use_cache=False).logits
-    if logits.shape[-1] != 1:
+    if (size := logits.shape[-1]) != 1:
         raise UserError(
             f"critic must give one number per token, like one of make_critic; "
-            f"{type(critic).__name__} gives {logits.shape[-1]}"
+            f"{type(critic).__name__} gives {size}"
         )
     outputs = at_least_float32(logits[:, :, 0])
     return outputs.gather(1, rollout.positions - 1) * rollout.mask
@@ -98,11 +90,9 @@ def values(
 
 @torch.no_grad()
 def check_sampling(model: PreTrainedModel) -> None:
-    """Raise `UserError` if `sampling` does not work for this architecture.
-
-    Draws sixteen short responses to prompts of two lengths. The model's cache must
-    allow copying and selecting rows, and the sampler must agree with teacher forcing.
-    """
+    """Raise `UserError` if `sampling` does not work for this architecture. Draws
+    sixteen short responses to prompts of two lengths. The model's cache must allow
+    copying and selecting rows, and the sampler must agree with teacher forcing."""
     kind, size, temperature = type(model).__name__, vocabulary(model), 10.0
     prompts = [[n % size for n in range(1, length)] for length in (3, 6)]
     # A high temperature, with every third token as an end, so that rows finish at
@@ -143,10 +133,8 @@ def check_reader(
     read: Callable, model: Model, rollout: Rollout, config: TrainConfig
 ) -> None:
     """Raise `UserError` unless the log-probs of `read` are those of `log_probs`.
-
     Otherwise a run would train to its end on meaningless ratios. `rollout` is a small
-    one, sampled from `model` as `config` says.
-    """
+    one, sampled from `model` as `config` says."""
     temperature = config.temperature
     with torch.no_grad():
         expected, _ = log_probs(model, rollout, temperature)

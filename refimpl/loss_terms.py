@@ -38,30 +38,25 @@ Term = Callable[[Batch, Reading, Tensor], Added]
 
 class Part:
     """A term or a correction. A run calls `for_run` once, before its first rollout.
-
     `for_run(run)` returns the object to call: itself, or one that knows the run or has
-    a state of its own. It raises `UserError` if the run lacks what it needs.
-    """
+    a state of its own. It raises `UserError` if the run lacks what it needs."""
 
     def for_run(self, run: Any) -> Any:
         """Return the object that `run` calls."""
         return self
 
+    def __call__(self, part: Batch, reading: Reading, given: Any) -> Any:
+        raise NotImplementedError
+
 
 class LossTerm(Part):
     """A term of this package."""
 
-    def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
-        """Return the added loss, and metrics."""
-        raise NotImplementedError
-
 
 @checked
 class KL(LossTerm):
-    """+ β Σ weight · KL(π_θ ‖ π_ref), by an estimator of `refimpl.kl`.
-
-    π_ref is the policy at the start of the run, and KL is in nats per token.
-    """
+    """+ β Σ weight · KL(π_θ ‖ π_ref), by an estimator of `refimpl.kl`. π_ref is the
+    policy at the start of the run, and KL is in nats per token."""
 
     beta: Positive
     estimator: Estimator = "k3"
@@ -74,10 +69,8 @@ class KL(LossTerm):
 
 @checked
 class Entropy(LossTerm):
-    """− c₂ Σ weight · H, with the entropy H of the next-token distribution.
-
-    PPO (1707.06347), Eq. 9, which adds c₂ H to an objective. H is in nats.
-    """
+    """− c₂ Σ weight · H, with the entropy H of the next-token distribution. PPO
+    (1707.06347), Eq. 9, which adds c₂ H to an objective. H is in nats."""
 
     bonus: Weight
 
@@ -119,10 +112,8 @@ class Distillation(LossTerm):
 @checked
 class Value(LossTerm):
     """+ the critic's loss: a mean over tokens, regardless of the policy's normaliser.
-
     `values` is f(rollout) → V, (B, T). `clip` is the ε of `value_loss`, in reward
-    units; None switches clipping off.
-    """
+    units; None switches clipping off."""
 
     values: Callable = field(repr=False)
     clip: Positive | None = 0.2
@@ -136,14 +127,8 @@ class Value(LossTerm):
     def __call__(self, part: Batch, reading=None, weight=None) -> Added:
         predicted = self.values(part.rollout)
         mean = part.mask.to(predicted.dtype) / part.token_count
-        loss = value_loss(
-            predicted,
-            part.old_values,
-            part.targets,
-            part.mask,
-            mean,
-            epsilon=self.clip,
-        )
+        given = predicted, part.old_values, part.targets, part.mask, mean
+        loss = value_loss(*given, epsilon=self.clip)
         # The column `loss` shows the policy's: the critic's leaves it again.
         return loss, {"value_loss": loss.detach(), "loss": -loss.detach()}
 
@@ -178,10 +163,6 @@ Correction = Callable[[Batch, Reading, LossInputs], LossInputs]
 
 class LossCorrection(Part):
     """A correction of this package."""
-
-    def __call__(self, part: Batch, reading: Reading, inputs: LossInputs) -> LossInputs:
-        """Return corrected inputs of the loss."""
-        raise NotImplementedError
 
 
 @checked
@@ -256,14 +237,8 @@ class RouterShift(LossCorrection):
 
     def __call__(self, part: Batch, reading: Reading, inputs: LossInputs) -> LossInputs:
         gamma, logp = reading.routers.gamma, inputs.logp
-        old_logp, weight = moe.shifted(
-            inputs.old_logp,
-            inputs.weight,
-            part.mask,
-            gamma,
-            self.placement,
-            self.one_ratio,
-        )
+        given = inputs.old_logp, inputs.weight, part.mask, gamma
+        old_logp, weight = moe.shifted(*given, self.placement, self.one_ratio)
         if not self.detach:  # add 0, with the gradient of log γ
             logp = logp + (gamma.log() - gamma.log().detach()) * part.mask
         return inputs._replace(logp=logp, old_logp=old_logp, weight=weight)

@@ -8,6 +8,7 @@ the first rollout and after the updates of each rollout.
 """
 
 import itertools
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -22,10 +23,7 @@ from refimpl.validation import Count, UserError, checked
 
 @checked
 class Delayed:
-    """Sample with the policy's weights of `rollouts` rollouts ago.
-
-    Until there are so many, with the weights at the start of the run.
-    """
+    """Sample with the weights of `rollouts` rollouts ago; before, with the first."""
 
     rollouts: Count
 
@@ -69,7 +67,7 @@ class Rounded:
 
 
 class CopiedSampler(Sampler):
-    """A sampler that copies the model of another sampler, and changes the copy."""
+    """A sampler with a copy of another sampler's model."""
 
     def __init__(self, sampler: Sampler):
         model, records = frozen_copy(sampler.model), sampler.records
@@ -123,40 +121,34 @@ class InFlightSampler(DelayedSampler):
             if token == 0:
                 self.load(min(newer, len(self.past) - 1))
 
-        hook = self.model.register_forward_pre_hook(renew)
-        try:
+        with self.model.register_forward_pre_hook(renew):
             return super().respond(*arguments, **keywords)
-        finally:
-            hook.remove()
 
 
 class RoundedSampler(CopiedSampler):
     """The sampler of `Rounded`."""
 
-    def __init__(self, sampler: Sampler):
-        super().__init__(sampler)
-        self.rounds = _matrices(self.model)
-
     def sync(self) -> None:
         """Synchronise the other sampler, and round its weights."""
         self.sampler.sync()
-        exact = self.sampler.model.named_parameters()
-        for (name, p), copy in zip(exact, self.model.parameters(), strict=True):
-            copy.data = rounded(p.detach()) if name in self.rounds else p.detach()
+        exact = self.sampler.model
+        for p, copy in zip(exact.parameters(), self.model.parameters(), strict=True):
+            copy.data = p.detach()
+        for p in matrices(self.model):
+            p.data = rounded(p.data)
 
 
-def _matrices(model: Model) -> set[str]:
-    """Return the names of the weights that an engine rounds."""
-    ends = (model.get_input_embeddings(), model.get_output_embeddings())
-    layers: list[nn.Module] = [layer for layer in ends if layer is not None]
-    layers += routers(model)
-    spared = {id(p) for layer in layers for p in layer.parameters()}
-    return {
-        name
+def matrices(model: Model) -> list[nn.Parameter]:
+    """Return the weights that an engine rounds."""
+    spared: list[Any] = [model.get_input_embeddings(), model.get_output_embeddings()]
+    spared += routers(model)
+    kept = {id(p) for layer in spared if layer is not None for p in layer.parameters()}
+    return [
+        p
         for name, p in model.named_parameters()
         if p.ndim > 1 and p.is_floating_point() and "lora_" not in name
-        if id(p) not in spared
-    }
+        if id(p) not in kept
+    ]
 
 
 def rounded(w: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:

@@ -83,10 +83,8 @@ def state_differences(
 
 
 def returns(scored: Scored) -> Float[Tensor, "B n"]:
-    """Σ_{j≥k} γ^{j−k} r_j for each turn k; r_j sums the rewards of the turn's tokens.
-
-    A reward per response is that of its last turn.
-    """
+    """Σ_{j≥k} γ^{j−k} r_j for each turn k; r_j sums the rewards of the turn's tokens. A
+    reward per response is that of its last turn."""
     mask, rewards = needed(scored, "mask"), scored.rewards.to(scored.total)
     if rewards.ndim == 1:
         rewards = token_rewards(rewards, mask)
@@ -108,10 +106,8 @@ def by_token(scored: Scored, estimate: Float[Tensor, "B n"]) -> Float[Tensor, "B
 
 
 def seen(task: Any, tokenizer, rollout: Rollout) -> dict[str, Tensor]:
-    """Return `states`, and `state_scores` if the task has `progress`, for `Scored`.
-
-    A state is all that was written before a turn, prompt included.
-    """
+    """Return `states`, and `state_scores` if the task has `progress`, for `Scored`. A
+    state is all that was written before a turn, prompt included."""
     of_token, ids = rollout.turns.tolist(), rollout.ids.tolist()
     own = rollout.completion_ids()
     states: list[list[int]] = []
@@ -121,15 +117,12 @@ def seen(task: Any, tokenizer, rollout: Rollout) -> dict[str, Tensor]:
         of_row, mine = of_token[row], own[row]
         turn_of = [turn for turn in of_row if turn >= 0]
         n = max(turn_of, default=-1) + 1
-        starts = [first + of_row.index(k) for k in range(n)]
-        before = [tuple(ids[row][:start]) for start in starts]
+        before = [tuple(ids[row][: first + of_row.index(k)]) for k in range(n)]
         states.append([known.setdefault(text, len(known)) for text in before])
         if hasattr(task, "progress"):
             wrote = list(zip(mine, turn_of))[: len(mine) - (not rollout.truncated[row])]
-            texts = [
-                tokenizer.decode([i for i, of in wrote if of == k]) for k in range(n)
-            ]
-            prompt = tokenizer.decode(ids[row][:first])
+            turns = ([i for i, of in wrote if of == k] for k in range(n))
+            prompt, *texts = map(tokenizer.decode, [ids[row][:first], *turns])
             scores.append([task.progress(prompt, texts[:k]) for k in range(n + 1)])
     width = max(1, *map(len, states))
     rows = [row + [-1] * (width - len(row)) for row in states]

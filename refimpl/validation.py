@@ -96,11 +96,9 @@ def annotations(of: Any) -> dict[str, Any]:
 
 
 def checker(name: str, annotation: Any) -> Callable[..., Any]:
-    """Make a function that checks a value, and returns it as a plain one.
-
-    It raises `UserError` on an invalid value. For a tensor the message also has the
-    shapes of the tensors among `others`, the arguments of the same call.
-    """
+    """Make a function that checks a value, and returns it as a plain one. It raises
+    `UserError` on an invalid value. For a tensor the message also has the shapes of the
+    tensors among `others`, the arguments of the same call."""
     adapter: TypeAdapter = TypeAdapter(for_pydantic(annotation), config=STRICT)
 
     def check(value: Any, others: Mapping = MappingProxyType({})) -> Any:
@@ -109,11 +107,9 @@ def checker(name: str, annotation: Any) -> Callable[..., Any]:
         except ValidationError:
             # Such as 'epochs must be a whole number ≥ 1, got 0'
             message = f"{name} must be {expected(annotation)}, got {shown(value)}"
-        tensors = {
-            n: x for n, x in others.items() if isinstance(x, Tensor) and n != name
-        }
-        if tensors and isinstance(value, Tensor):
-            shapes = [f"{n} {tuple(x.shape)}" for n, x in tensors.items()]
+        tensors = {n: x for n, x in others.items() if isinstance(x, Tensor)}
+        shapes = [f"{n} {tuple(x.shape)}" for n, x in tensors.items() if n != name]
+        if shapes and isinstance(value, Tensor):
             message += f", next to {', '.join(shapes)}"
         raise UserError(message)
 
@@ -121,11 +117,9 @@ def checker(name: str, annotation: Any) -> Callable[..., Any]:
 
 
 def for_pydantic(kind: Any) -> Any:
-    """Convert a type to one that pydantic can check.
-
-    Numbers and texts stay. For other objects only the class is checked, which for a
-    jaxtyping tensor includes its dtype and shape.
-    """
+    """Convert a type to one that pydantic can check. Numbers and texts stay. For other
+    objects only the class is checked, which for a jaxtyping tensor includes its dtype
+    and shape."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in UNIONS:
         return functools.reduce(operator.or_, map(for_pydantic, inner))
@@ -176,12 +170,11 @@ def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> No
         own = ". Those of a loss go into hyperparameters={'epsilon': 0.2}"
     if "config" in known:
         own = ". Settings go into config=TrainConfig(…), which also has hyperparameters"
-    for name in given:
-        if name not in known:
-            raise UserError(
-                f"{owner} has no setting {name!r}{nearest(name, known)}; it has: "
-                f"{', '.join(known) or 'none'}{own}"
-            )
+    if unknown := [name for name in given if name not in known]:
+        raise UserError(
+            f"{owner} has no setting {unknown[0]!r}{nearest(unknown[0], known)}; it "
+            f"has: {', '.join(known) or 'none'}{own}"
+        )
 
 
 UNIONS = (typing.Union, UnionType)
@@ -233,20 +226,13 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-ELSEWHERE = {
-    "lr": "learning_rate",
-    "num_generations": "group_size",
-    "max_completion_length": "max_new_tokens",
-    "max_tokens": "max_new_tokens",
-    "num_iterations": "epochs",
-    "ppo_epochs": "epochs",
-    "max_steps": "rollouts",
-    "batch_size": "prompts_per_rollout",
-    "kl_coef": "beta",
-    "entropy_coeff": "entropy_bonus",
-    "clip_range": "hyperparameters={'epsilon': …}",
-    "rloo": "advantage='rloo', reinforce's default",
-}
+ELSEWHERE = {"lr": "learning_rate", "max_steps": "rollouts"}
+ELSEWHERE |= {"num_generations": "group_size", "batch_size": "prompts_per_rollout"}
+ELSEWHERE |= dict.fromkeys(["max_completion_length", "max_tokens"], "max_new_tokens")
+ELSEWHERE |= dict.fromkeys(["num_iterations", "ppo_epochs"], "epochs")
+ELSEWHERE |= {"kl_coef": "beta", "entropy_coeff": "entropy_bonus"}
+ELSEWHERE |= {"clip_range": "hyperparameters={'epsilon': …}"}
+ELSEWHERE |= {"rloo": "advantage='rloo', reinforce's default"}
 """Names of other libraries, and ours for the same thing: for errors alone."""
 
 

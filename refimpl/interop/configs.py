@@ -70,9 +70,7 @@ def missing(algorithm: Algorithm) -> str | None:
 
 def yaml_of(algorithm: str | Algorithm) -> str:
     """Return the YAML with which verl trains `algorithm`, a name or an `Algorithm`.
-
-    Raises `UserError` if there is no such method, or if verl cannot run it.
-    """
+    Raises `UserError` if there is no such method, or if verl cannot run it."""
     method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
     if why := missing(method):
         raise UserError(why)
@@ -84,13 +82,8 @@ def yaml_of(algorithm: str | Algorithm) -> str:
     averaged = method.normaliser.verl  # type: ignore[attr-defined]
     if averaged == normalisers.constant.verl:  # type: ignore[attr-defined]
         averaged += "\n    loss_scale_factor: ${data.max_response_length}"
-    text = TEMPLATE.format(
-        title=method.title,
-        name=method.name,
-        prefix=PREFIX,
-        estimator=estimator,
-        averaged=averaged,
-    )
+    named = {"title": method.title, "name": method.name, "prefix": PREFIX}
+    text = TEMPLATE.format(**named, estimator=estimator, averaged=averaged)
     if method.critic or method.advantages in advantages.SINGLE:
         return text
     return text + "  rollout:\n    n: 8  # responses to a prompt, G\n"

@@ -77,10 +77,8 @@ class Log(NamedTuple):
 
 
 def read(path: str | Path) -> Log:
-    """Read the log at `path`.
-
-    Raises `UserError` if the file cannot be read, or has too few rows.
-    """
+    """Read the log at `path`. Raises `UserError` if the file cannot be read, or has too
+    few rows."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -93,11 +91,8 @@ def read(path: str | Path) -> Log:
     rows = [row for row in logged if any(number(row.get(n)) is not None for n in known)]
     rows, more = merged(rows)
     cells = {o: [number(row.get(name)) for row in rows] for o, name in called.items()}
-    columns = {
-        o: x
-        for o, x in cells.items()
-        if any(v is not None for v in x) and (any(x) or o not in DATA["unset"])
-    }
+    cells = {o: x for o, x in cells.items() if x.count(None) < len(x)}
+    columns = {o: x for o, x in cells.items() if any(x) or o not in DATA["unset"]}
     seen = [len(x) - x.count(None) for o, x in columns.items() if is_known(o, SIGNALS)]
     if (most := max(seen, default=0)) < FEWEST:
         few = ", ".join(name[:40] for name in [*called.values()][:8]) or "no names"
@@ -115,9 +110,8 @@ def rows_of(text: str, file: str) -> list[Row]:
     """Read a text in the form that gives the most rows with a column that only
     reinforcement learning logs."""
     forms = (as_json, as_json_lines, as_printed, as_verl_prints, as_table)
-    found = [
-        [flat(r, file) for r in form(text) if isinstance(r, dict)] for form in forms
-    ]
+    read = ([row for row in form(text) if isinstance(row, dict)] for form in forms)
+    found = [[flat(row, file) for row in rows] for rows in read]
     return max(found, key=lambda rows: (sum(map(signals, rows)), bool(rows)))
 
 
@@ -142,11 +136,9 @@ def as_json_lines(text: str) -> Iterator[Any]:
 
 
 def as_printed(text: str) -> Iterator[Row]:
-    """Read dictionaries without others inside, anywhere in other output.
-
-    A number before them is their step. A "step 15" after "rollout 7" belongs to this
-    rollout, which may have several.
-    """
+    """Read dictionaries without others inside, anywhere in other output. A number
+    before them is their step. A "step 15" after "rollout 7" belongs to this rollout,
+    which may have several."""
     rollout = None
     for word, label, found in FLAT.findall(text):
         row = parsed(found)
@@ -230,9 +222,8 @@ def of_one_run(rows: list[Row]) -> tuple[list[Row], tuple[str, ...]]:
     kept = {n for n in every if n.rpartition(" - ")[0] in ("", first)}
     kept = {n for n in kept if not n.endswith(("__MIN", "__MAX"))}
     rows = [{n: x for n, x in row.items() if n in kept} for row in rows]
-    if not others:
-        return rows, ()
-    return rows, (f"Of the {len(runs)} runs in this file only {first} is read.",)
+    note = f"Of the {len(runs)} runs in this file only {first} is read."
+    return rows, (note,) if others else ()
 
 
 def named(names: Iterable[str]) -> dict[str, str]:
@@ -247,33 +238,29 @@ def named(names: Iterable[str]) -> dict[str, str]:
     return called
 
 
+def ours(name: str) -> str:
+    """Return the course's name for a column; the name itself if there is none."""
+    return meaning(name)[0]
+
+
 def rank(name: str) -> int:
-    return -1 if ours(name) == bare(name) else RANK.get(alias(name), -1)
-
-
-def bare(name: str) -> str:
-    """Remove the run and the mode that W&B and TensorBoard put before a name, and the
-    spaces that TRL puts into it in a notebook."""
-    name = name.rpartition(" - ")[2].replace(" / ", "/").strip().lower()
-    return name.removeprefix("train/")
-
-
-def alias(name: str) -> str:
-    """Return the name as `symptoms.toml` has it, there perhaps without "mean"."""
-    plain = bare(name)
-    return plain if plain in KNOWN else MEAN.sub("", plain)
+    """Return the place of a name among those of its column; −1 for ours."""
+    return meaning(name)[1]
 
 
 @cache
-def ours(name: str) -> str:
-    """Return the course's name for a column; the name itself if there is none."""
-    plain, known = bare(name), alias(name)
+def meaning(name: str) -> tuple[str, int]:
+    """Return `ours` and `rank`. W&B and TensorBoard put the run and the mode before a
+    name, TRL puts spaces into it in a notebook, and others "mean"."""
+    plain = name.rpartition(" - ")[2].replace(" / ", "/").strip().lower()
+    plain = plain.removeprefix("train/")
+    known = plain if plain in KNOWN else MEAN.sub("", plain)
     if known in KNOWN:
-        return OURS.get(known, known)
+        return OURS.get(known, known), RANK.get(known, -1)
     for ours, pattern in DATA["patterns"].items():
         if plain != ours and re.fullmatch(pattern, plain):
-            return f"{ours}: {plain}"
-    return plain
+            return f"{ours}: {plain}", -1
+    return plain, -1
 
 
 def is_known(key: str, columns: Iterable[str] = READ_BY_RULES) -> bool:

@@ -80,16 +80,12 @@ class RefimplGRPOTrainer(GRPOTrainer):
         **rest,
     ):
         method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
-        settings = TrainConfig(
-            hyperparameters=hyperparameters or {},
-            normaliser=normaliser,
-            replay=replay,
-            router_shift=router_shift,
-        )
+        named = {"hyperparameters": hyperparameters or {}, "normaliser": normaliser}
+        settings = TrainConfig(**named, replay=replay, router_shift=router_shift)
         config, self.hyperparameters = check_fit(settings, method)
         self.algorithm, self.replay = method, replay
-        named = normalisers.NORMALISERS
-        self.normaliser: Any = named.get(normaliser, method.normaliser)
+        by_name = normalisers.NORMALISERS
+        self.normaliser: Any = by_name.get(normaliser, method.normaliser)
         as_trl_does = method.advantages in (group_relative, group_centred)
         if advantages is None and not (as_trl_does or method.critic):
             advantages = method.advantages
@@ -120,29 +116,23 @@ class RefimplGRPOTrainer(GRPOTrainer):
             experts, logp = zip(*self._passes)
             batch |= {"experts": torch.cat(experts), "router_logp": torch.cat(logp)}
         self._passes = None
-        if self.advantages is not None:
-            given = self.advantages, self._rewards, self._masks(batch), self.group_size
-            batch["advantages"] = self._share(scored.advantages_of(*given), batch)
-        batch["weight"] = self._generation_weight(batch)
-        return batch
+        return self._weighted(batch)
 
-    def _generation_weight(self, batch: dict) -> Tensor:
-        """Return this process's part of the weights for the responses of all processes.
-
-        Multiplied by the number of processes, because their gradients are averaged.
-        """
-        masks, longest = self._masks(batch), self.max_completion_length
-        group = torch.arange(len(masks), device=masks.device) // self.group_size
-        weight = normalisers.apply(
-            self.normaliser, masks, group=group, max_length=longest
-        )
-        return self._share(weight, batch) * self.accelerator.num_processes
-
-    def _masks(self, batch: dict) -> Tensor:
-        """Gather all processes' masks, (N, max_completion_length)."""
+    def _weighted(self, batch: dict) -> dict:
+        """Add weights, and advantages of ours, from the responses of all processes."""
+        longest, size = self.max_completion_length, self.group_size
         mask = self.accelerator.pad_across_processes(_mask(batch), dim=1)
-        more = max(0, self.max_completion_length - mask.shape[1])
-        return self.accelerator.gather(F.pad(mask, (0, more)))
+        mask = F.pad(mask, (0, max(0, longest - mask.shape[1])))
+        masks = self.accelerator.gather(mask)
+        if self.advantages is not None:
+            of_all = scored.advantages_of(self.advantages, self._rewards, masks, size)
+            batch["advantages"] = self._share(of_all, batch)
+        group = torch.arange(len(masks), device=masks.device) // size
+        sizes = {"group": group, "max_length": longest}
+        weight = self._share(normalisers.apply(self.normaliser, masks, **sizes), batch)
+        # Times the number of processes, because their gradients are averaged.
+        batch["weight"] = weight * self.accelerator.num_processes
+        return batch
 
     def _share(self, whole: Tensor, batch: dict) -> Tensor:
         """Return this process's rows and columns of a tensor for all processes."""
@@ -156,9 +146,8 @@ class RefimplGRPOTrainer(GRPOTrainer):
         """Call TRL's method, and store log-probs for the loss or π_old's routing."""
         score = super()._get_per_token_logps_and_entropies
         if self._passes != []:  # routing is not needed, or already recorded
-            self._scored = score(
-                model, input_ids, attention_mask, logits_to_keep, batch_size, **rest
-            )
+            given = model, input_ids, attention_mask, logits_to_keep, batch_size
+            self._scored = score(*given, **rest)
             return self._scored
         if any(isinstance(value, Tensor) for value in rest.values()):
             raise UserError("replay and router_shift work for text only")
@@ -188,13 +177,10 @@ class RefimplGRPOTrainer(GRPOTrainer):
             now = routing.log_probs(experts)
             gamma = moe.router_shift(now, inputs["router_logp"])
             gamma = gamma[:, -mask.shape[1] - 1 : -1]  # where a log-prob is computed
-            one_ratio = self.algorithm.one_ratio
-            old_logp, weight = moe.shifted(
-                old_logp, weight, mask, gamma, self.placement, one_ratio
-            )
-        result = self.algorithm.policy_loss(
-            logp, old_logp, inputs["advantages"], mask, weight, **self.hyperparameters
-        )
+            how = self.placement, self.algorithm.one_ratio
+            old_logp, weight = moe.shifted(old_logp, weight, mask, gamma, *how)
+        given = logp, old_logp, inputs["advantages"], mask, weight
+        result = self.algorithm.policy_loss(*given, **self.hyperparameters)
         self._note(result)
         return rest + result.loss
 

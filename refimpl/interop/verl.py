@@ -37,14 +37,8 @@ from refimpl.interop.configs import PREFIX, missing
 from refimpl.validation import UserError, guarded
 
 TESTED = "0.9"
-OURS = {
-    "clip_ratio": 0.2,
-    "clip_ratio_low": 0.2,
-    "clip_ratio_high": 0.2,
-    "clip_ratio_c": 3.0,
-    "tau_pos": 1.0,
-    "tau_neg": 1.05,
-}
+OURS = {"clip_ratio_c": 3.0, "tau_pos": 1.0, "tau_neg": 1.05}
+OURS |= dict.fromkeys(["clip_ratio", "clip_ratio_low", "clip_ratio_high"], 0.2)
 """Settings of verl's own losses, which have no effect here, with their defaults."""
 
 
@@ -52,11 +46,9 @@ OURS = {
 def register(
     algorithm: str | Algorithm, name: str | None = None, **hyperparameters: Any
 ) -> str:
-    """Put `algorithm` into verl's registry; return the name for `loss_mode`.
-
-    `name` is by default `refimpl_` and the algorithm's name. Raises `UserError` on an
-    untested version of verl, and on a method that verl cannot compute.
-    """
+    """Put `algorithm` into verl's registry; return the name for `loss_mode`. `name` is
+    by default `refimpl_` and the algorithm's name. Raises `UserError` on an untested
+    version of verl, and on a method that verl cannot compute."""
     method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
     if verl.__version__.rsplit(".", 1)[0] != TESTED:
         why = (

@@ -59,12 +59,11 @@ class Chat:
                     "tokenizer.chat_template to one that takes it, as a text"
                 )
         with contextlib.suppress(UserError):  # this template may take no answers
-            whole = self._rendered(question, system, answer)
-            self._check_end(whole.partition(answer)[2])
+            self._check_end(self._rendered(question, system, answer))
 
-    def _check_end(self, after: str) -> None:
+    def _check_end(self, text: str) -> None:
         """Warn if the text after an answer has special tokens, but no EOS."""
-        eos = str(self.tokenizer.eos_token)
+        eos, after = str(self.tokenizer.eos_token), text.partition(MARKS[2])[2]
         special = [s for s in self.tokenizer.all_special_tokens if s in after]
         if special and eos not in special:
             warnings.warn(
@@ -103,8 +102,7 @@ class Chat:
 
     def prompt(self, question: str) -> Prompt:
         """Return the conversation up to where the model's answer begins."""
-        text = self._rendered(question, self.system)
-        prompt = Prompt(text)
+        prompt = Prompt(self._rendered(question, self.system))
         prompt.messages = self._messages(question, self.system)
         return prompt
 

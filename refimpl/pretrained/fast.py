@@ -40,28 +40,22 @@ def reader(model: Model) -> "type[Direct] | None":
     """Return `Direct` if it supports this model, else None."""
     body = model.get_decoder() if hasattr(model, "get_decoder") else None
     rope = getattr(model.config, "rope_parameters", None) or {}
-    known = (
-        type(body).__name__ in KNOWN
-        and full_attention(model)
-        and model.config._attn_implementation == "sdpa"
-        and rope.get("rope_type") in ("default", "linear", "llama3", "yarn")
-    )
+    turned = rope.get("rope_type") in ("default", "linear", "llama3", "yarn")
+    known = type(body).__name__ in KNOWN and turned and full_attention(model)
     return Direct if known else None
 
 
 def full_attention(model: Model) -> bool:
-    """True if every layer attends to all earlier tokens, without a sliding window."""
+    """True for PyTorch's attention to all earlier tokens, without a sliding window."""
     config = model.config
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    window = getattr(config, "sliding_window", None)
-    return kinds == {"full_attention"} and not window
+    full = kinds == {"full_attention"} and not getattr(config, "sliding_window", None)
+    return full and config._attn_implementation == "sdpa"
 
 
 def common(prompts: list[list[int]]) -> list[int]:
-    """Return the common beginning of all prompts, without the last token of any.
-
-    It is [] if it is shorter than `WORTH`, or if there is only one prompt.
-    """
+    """Return the common beginning of all prompts, without the last token of any; [] if
+    it is shorter than `WORTH`, or if there is only one prompt."""
     columns = zip(*(row[:-1] for row in prompts))
     same = takewhile(lambda column: len(set(column)) == 1, columns)
     first = [column[0] for column in same] if len(prompts) > 1 else []
@@ -69,10 +63,8 @@ def common(prompts: list[list[int]]) -> list[int]:
 
 
 class Direct(Decoder):
-    """A decoder whose keys and values stay in place; row i has them in `slot[i]`.
-
-    The columns begin with `first`, the common beginning of all prompts.
-    """
+    """A decoder whose keys and values stay in place; row i has them in `slot[i]`. The
+    columns begin with `first`, the common beginning of all prompts."""
 
     def __init__(self, model: Model, prompts: list[list[int]], room: int):
         self.first = common(prompts)
@@ -112,10 +104,8 @@ class Direct(Decoder):
     def step(
         self, tokens: Int[Tensor, "B 1"], at: slice | Tensor, mask: Bool[Tensor, "B t"]
     ) -> Float[Tensor, "B V"]:
-        """Apply x ← x + attention(norm(x)), x ← x + mlp(norm(x)) per layer; logits.
-
-        The tokens are in column `at`, and attend to the first t columns.
-        """
+        """Apply x ← x + attention(norm(x)), x ← x + mlp(norm(x)) per layer; logits. The
+        tokens are in column `at`, and attend to the first t columns."""
         angles = [table[:, None, at] for table in self.tables]
         x = self.body.embed_tokens(tokens)  # (B, 1, H)
         for layer in self.layers:
@@ -147,11 +137,8 @@ class Layer:
     """A layer that reads one token per row; keys, values are (B, heads, columns, d)."""
 
     def __init__(self, layer: Any, keys: Tensor, values: Tensor):
-        self.before, self.between = (
-            layer.input_layernorm,
-            layer.post_attention_layernorm,
-        )
-        self.own, self.kept = layer.self_attn, [keys, values]
+        self.before, self.own = layer.input_layernorm, layer.self_attn
+        self.between, self.kept = layer.post_attention_layernorm, [keys, values]
         self.projected = projected(self.own, keys.shape[1], keys.shape[-1])
         self.fed = fed(layer.mlp)
         self.scale = None
@@ -167,11 +154,8 @@ class Layer:
         mask: Bool[Tensor, "B t"],
         at: slice | Tensor,
     ) -> Float[Tensor, "B 1 H"]:
-        """Attend from one token per row to itself and all earlier tokens.
-
-        Stores the token's key and value. The queries that share a key head are rows of
-        one product.
-        """
+        """Attend from one token per row to itself and all earlier tokens, and store its
+        key and value. Queries that share a key head are rows of one product."""
         both, v = self.projected(x).tensor_split([-1], 2)
         if self.scale is not None:
             both = self.scale * unit(both, self.own.q_norm.variance_epsilon)
@@ -191,8 +175,7 @@ def projected(own: Any, heads: int, d: int) -> Callable[[Tensor], Tensor]:
     """x ↦ (B, heads, queries + 2, d): per key head its queries, its key, its value."""
     parts = own.q_proj, own.k_proj, own.v_proj
     if not one_product(*parts):
-        shape = heads, -1, d
-        return lambda x: torch.cat([p(x).view(len(x), *shape) for p in parts], 2)
+        return lambda x: torch.cat([p(x).view(len(x), heads, -1, d) for p in parts], 2)
     weight = torch.cat([p.weight.unflatten(0, (heads, -1)) for p in parts], 1)
     weight, bias = weight.flatten(0, 1), None
     if own.q_proj.bias is not None:

@@ -22,14 +22,7 @@ from refimpl.pretrained import answers, judge
 from refimpl.pretrained.answers import Extract, Reward
 from refimpl.pretrained.extras import needed
 from refimpl.seeds import salted
-from refimpl.validation import (
-    Count,
-    Seed,
-    UserError,
-    guarded,
-    nearest,
-    one_line,
-)
+from refimpl.validation import Count, Seed, UserError, guarded, nearest, one_line
 
 EVALUATES = frozenset(
     "binary_matrix countdown intermediate_integration n_queens puzzle24 "
@@ -89,12 +82,12 @@ class ReasoningGym:
             )
         self.name, self.difficulty, self.extract = name, difficulty, extract
         self.partial_credit, self.scorer = partial_credit, scorer
-        self._config(0)
+        self._made(0)
 
     def __repr__(self) -> str:
         """Show every setting that was given; the same task gives the same text."""
-        given = self.difficulty | {"extract": self.extract}
-        given["partial_credit"] = self.partial_credit
+        own = {"extract": self.extract, "partial_credit": self.partial_credit}
+        given = self.difficulty | own
         if self.scorer is not None:
             given["scorer"] = identity(self.scorer)
         settings = [f"{name}={x!r}" for name, x in sorted(given.items())]
@@ -122,13 +115,10 @@ class ReasoningGym:
     ) -> list[float]:
         """Score each completion in [0, 1]; the scorer runs in a separate process."""
         if self.scorer is not None:
-            return self.scorer(
-                prompts=prompts, completions=completions, entry=entry, **columns
-            )
-        answer = [
-            answers.extracted(c, e["answer"], self.extract)
-            for c, e in zip(completions, entry, strict=True)
-        ]
+            given = {"prompts": prompts, "completions": completions, "entry": entry}
+            return self.scorer(**given, **columns)
+        pairs = zip(completions, entry, strict=True)
+        answer = [answers.extracted(c, e["answer"], self.extract) for c, e in pairs]
         scorer = ("reasoning_gym", self.name, self.difficulty)
         scores = judge.scores(scorer, answer, entry)
         return scores if self.partial_credit else [float(s >= 0.99) for s in scores]
@@ -153,41 +143,36 @@ class ReasoningGym:
         for index in range(n):
             with _generators_kept():
                 if index % CHUNK == 0:
-                    config = self._config(start + index)
-                    dataset = _dataset(self.name)[0](config)
-                entry = dataset[index % CHUNK]
+                    dataset, config = self._made(start + index)
+                    problems = dataset(config)
+                entry = problems[index % CHUNK]
             yield entry
 
-    def _config(self, seed: int) -> Any:
-        """Make the dataset's configuration; `UserError` if it refuses the settings."""
-        make = _dataset(self.name)[1]
+    def _made(self, seed: int) -> tuple[Any, Any]:
+        """Return the dataset's class, and its configuration with these settings. Raises
+        `UserError` on an unknown name, and if the settings are refused."""
+        needed("reasoning_gym")  # whose import fills the table
+        from reasoning_gym.factory import DATASETS
+
+        if (name := self.name) not in DATASETS:
+            near = nearest(name, DATASETS)
+            raise UserError(f"reasoning-gym has no dataset {name!r}{near}")
+        dataset, make = DATASETS[name]
         try:
             config = make(**self.difficulty, seed=seed % 2**31, size=CHUNK)
             if hasattr(config, "validate"):
                 config.validate()
         except Exception as error:  # mostly AssertionError
             raise UserError(
-                f"reasoning-gym's {self.name} refuses these settings: {one_line(error)}"
+                f"reasoning-gym's {name} refuses these settings: {one_line(error)}"
             ) from None
-        return config
+        return dataset, config
 
 
 @functools.lru_cache(maxsize=8)
 def _held_out(task: ReasoningGym, n: int, purpose: str) -> tuple[dict, ...]:
     """Draw held-out problems once, because some datasets are slow to make."""
     return tuple(task._draw(n, purpose, held_out=True))
-
-
-def _dataset(name: str) -> tuple[type, type]:
-    """Return a dataset's class and its settings' class; `UserError` if unknown."""
-    needed("reasoning_gym")  # whose import fills the table
-    from reasoning_gym.factory import DATASETS
-
-    if name not in DATASETS:
-        raise UserError(
-            f"reasoning-gym has no dataset {name!r}{nearest(name, DATASETS)}"
-        )
-    return DATASETS[name]
 
 
 @contextlib.contextmanager

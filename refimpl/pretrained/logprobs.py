@@ -8,6 +8,7 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -59,6 +60,8 @@ def shares(model: Model) -> bool:
 
 SLICE = 2**25
 """The most logits in memory at once: 128 MiB in float32, plus the copies of them."""
+AGAIN: Any = {"use_reentrant": False, "preserve_rng_state": False}
+"""To compute again: nothing draws random numbers, as there is no dropout."""
 
 
 def _by_slices(model, states: Tensor, rollout: Rollout, temperature: float):
@@ -75,26 +78,19 @@ def _by_slices(model, states: Tensor, rollout: Rollout, temperature: float):
     def score(states, tokens):
         return of_logits(head(states), tokens, temperature)
 
-    parts = [
-        checkpoint(score, s, t, use_reentrant=False, preserve_rng_state=False)
-        if len(tokens) > size and torch.is_grad_enabled()
-        else score(s, t)
-        for s, t in zip(states.split(size), tokens.split(size))
-    ]
-    padded = []
-    for part in zip(*parts, strict=True):
-        values = torch.cat(part)
-        padded.append(values.new_zeros(mask.numel()).scatter(0, real, values))
-    return padded[0].view_as(mask), padded[1].view_as(mask)
+    if len(tokens) > size and torch.is_grad_enabled():
+        score = functools.partial(checkpoint, score, **AGAIN)
+    parts = [score(*slices) for slices in zip(states.split(size), tokens.split(size))]
+    whole = [torch.cat(part) for part in zip(*parts, strict=True)]
+    padded = (x.new_zeros(mask.numel()).scatter(0, real, x) for x in whole)
+    return tuple(x.view_as(mask) for x in padded)
 
 
 @contextlib.contextmanager
 def checkpointed(model: Model) -> Iterator[None]:
     """Inside the block, layers store no activations; `backward` computes them again.
-
     Only the input of each layer is stored, (B, L, d), at the cost of one more forward
-    pass. Unlike the switch in `transformers`, it also works in eval mode.
-    """
+    pass. Unlike the switch in `transformers`, it also works in eval mode."""
     layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
     if not layers:
         raise UserError(
@@ -103,12 +99,7 @@ def checkpointed(model: Model) -> Iterator[None]:
         )
     forwards = [vars(layer).get("forward") for layer in layers]
     for layer in layers:
-        layer.forward = functools.partial(
-            checkpoint,
-            layer.forward,
-            use_reentrant=False,
-            preserve_rng_state=False,  # without dropout no layer draws random numbers
-        )
+        layer.forward = functools.partial(checkpoint, layer.forward, **AGAIN)
     try:
         yield
     finally:

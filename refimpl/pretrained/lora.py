@@ -39,13 +39,9 @@ def lora(
     peft = needed("peft")
     if hasattr(model, "peft_config"):  # peft would only warn
         raise UserError("the model has a LoRA already: train that, or give its base")
-    settings = peft.LoraConfig(
-        r=r,
-        lora_alpha=alpha,
-        target_modules=_linear_layers(model, target_modules),
-        lora_dropout=0.0,
-        task_type="CAUSAL_LM",
-    )
+    given = {"r": r, "lora_alpha": alpha, "lora_dropout": 0.0, "task_type": "CAUSAL_LM"}
+    layers = _linear_layers(model, target_modules)
+    settings = peft.LoraConfig(**given, target_modules=layers)
     base = copied(model, list(model.parameters()))
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # peft warns about transformers
@@ -60,10 +56,8 @@ def lora(
 def _linear_layers(
     model: PreTrainedModel, targets: str | Collection[str]
 ) -> str | list[str]:
-    """Convert `targets` for `peft`; `UserError` if a name is not a linear layer's.
-
-    peft fails only if none of the names is one.
-    """
+    """Convert `targets` for `peft`; `UserError` if a name is not a linear layer's. peft
+    fails only if none of the names is one."""
     if targets == "all-linear":
         return targets
     names = targets.split(",") if isinstance(targets, str) else targets

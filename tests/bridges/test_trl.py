@@ -144,7 +144,7 @@ def test_masks_of_tools_and_weights_of_vllm_are_taken_over(name, tmp_path):
         given = {**inputs, **extra}
         mask = given["completion_mask"] * given.get("tool_mask", 1)
         given["num_items_in_batch"] = 4 * mask.sum()
-        given["weight"] = trainer._generation_weight(given) / 4
+        given["weight"] = trainer._weighted(given)["weight"] / 4
         for one in (trainer, stock):
             one.use_vllm = "importance_sampling_ratio" in extra
         ours, right = (t._compute_loss(t.model, given) for t in (trainer, stock))

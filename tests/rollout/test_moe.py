@@ -9,7 +9,6 @@ from torch import tensor
 from torch.autograd import grad
 
 from refimpl import UserError, collect, log_probs, moe, sample
-from refimpl.moe import recorder
 from refimpl.rollout import FREE, Rollout
 from tests.rollout.families import EXPERTS, HEADS, SPARSE, SUPPORTED, build
 from tests.worlds import (
@@ -35,14 +34,14 @@ SHAPE = {"group_size": 3, "max_new_tokens": 16, "seed": 3}
 
 
 def recorded(model, prompts=PROMPTS, **settings) -> Rollout:
-    with recorder.routed(model) as routing:
+    with moe.routed(model) as routing:
         rollout = sample(model, TOKENIZER, prompts, **SHAPE | settings)
-        return recorder.recorded(rollout, routing)
+        return moe.recorded(rollout, routing)
 
 
 def scored(model, rollout, experts=None):
     """Log-probs of a rollout and the routing of that pass."""
-    with recorder.routed(model, experts=experts) as routing:
+    with moe.routed(model, experts=experts) as routing:
         return log_probs(model, rollout)[0], routing
 
 
@@ -69,7 +68,7 @@ ANY_FAMILY = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 def alone(model, rollout, i: int):
     """Experts and router log-probs of a row's tokens, read at once, by itself."""
     ids = rollout.ids[i : i + 1, : int(rollout.end[i])]
-    with torch.no_grad(), recorder.routed(model) as routing:
+    with torch.no_grad(), moe.routed(model) as routing:
         model(ids, use_cache=False)
     experts = routing.visited(1)
     return experts[0], routing.log_probs(experts)[0]
@@ -126,7 +125,7 @@ def test_replay_of_what_was_visited_is_the_pass_without_replay(make):
     assert (scored(model, rollout, others)[0] - free).abs().max() > 1e-3
     padding = torch.arange(rollout.ids.shape[1]) >= rollout.end[:, None]
     padded = replace(rollout, ids=rollout.ids.masked_fill(padding, 5))
-    one, other = (recorder.Drift(x, scored(model, x)[1]) for x in (rollout, padded))
+    one, other = (moe.Drift(x, scored(model, x)[1]) for x in (rollout, padded))
     assert padding.any() and one.balance.item() == pytest.approx(other.balance.item())
 
 
@@ -148,7 +147,7 @@ def test_noise_changes_experts_and_only_its_generator_decides_how():
 
     def noisy(seed, noise=0.5):
         generator = torch.Generator().manual_seed(seed)
-        with recorder.routed(model, noise=noise, generator=generator) as routing:
+        with moe.routed(model, noise=noise, generator=generator) as routing:
             return log_probs(model, rollout)[0], routing
 
     plain, routing = scored(model, rollout)
@@ -195,7 +194,7 @@ def test_a_changed_expert_belongs_to_the_token_that_it_predicts():
     rollout = rollout_of(torch.ones(1, 2), **known)
     again = seen.clone()
     again[0, 1] = 3
-    _, change = recorder.visited_again(rollout, again, known["router_logp"])
+    _, change = moe.visited_again(rollout, again, known["router_logp"])
     assert change.tolist() == [[1, 0]]
 
 

@@ -10,7 +10,8 @@ with the weight of `settings["normaliser"]`, times min(π_old/μ, `cap`) if ther
 """
 
 import datetime
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -124,12 +125,6 @@ WITH_KL = ("grpo", "dapo")
 one averages over responses, the other over tokens."""
 
 
-def normaliser_of(algorithm: Algorithm, name: str) -> Callable:
-    """Return a normaliser by its name: the algorithm's own, or one of `NORMALISERS`."""
-    own = algorithm.normaliser
-    return {own.__name__: own, **normalisers.NORMALISERS}[name]
-
-
 def answer(
     algorithm: Algorithm, inputs: dict[str, Tensor], settings: dict[str, Any]
 ) -> tuple[Tensor, Tensor, dict[str, float]]:
@@ -145,7 +140,8 @@ def loss_of(
 ) -> LossResult:
     """Compute the loss stated at the top of this file, with its graph."""
     logp, old, mask = (inputs[name] for name in ("logp", "old_logp", "mask"))
-    average = normaliser_of(algorithm, settings["normaliser"])
+    own = algorithm.normaliser
+    average = {own.__name__: own, **normalisers.NORMALISERS}[settings["normaliser"]]
     group, longest = inputs["group"], settings["max_length"]
     plain = weight = normalisers.apply(average, mask, group=group, max_length=longest)
     if settings.get("cap"):
@@ -154,14 +150,10 @@ def loss_of(
         weight = weight * corrections.factor(rules, old, rollout, mask, paid)
     shifted = old
     if settings.get("placement"):
-        gamma, placement = inputs["gamma"], settings["placement"]
-        shifted, weight = moe.shifted(
-            old, weight, mask, gamma, placement, algorithm.one_ratio
-        )
-    given = settings["hyperparameters"]
-    result = algorithm.policy_loss(
-        logp, shifted, inputs["advantages"], mask, weight, **given
-    )
+        how = settings["placement"], algorithm.one_ratio
+        shifted, weight = moe.shifted(old, weight, mask, inputs["gamma"], *how)
+    given = logp, shifted, inputs["advantages"], mask, weight
+    result = algorithm.policy_loss(*given, **settings["hyperparameters"])
     if settings.get("kl"):
         each = kl.ESTIMATORS[settings["kl"]](logp, inputs["ref_logp"], old)
         each = torch.where(mask.bool(), each, 0.0)
@@ -201,9 +193,8 @@ def _case(
 ) -> Case:
     inputs, settings = edges[what], settings_of(algorithm, given, **changed)
     loss, gradient, metrics = answer(algorithm, inputs, settings)
-    return Case(
-        algorithm.name, part, what, inputs, settings, loss.item(), gradient, metrics
-    )
+    named = algorithm.name, part, what, inputs, settings
+    return Case(*named, loss.item(), gradient, metrics)
 
 
 def settings_of(algorithm: Algorithm, given=None, **changed) -> dict[str, Any]:
@@ -216,23 +207,14 @@ def settings_of(algorithm: Algorithm, given=None, **changed) -> dict[str, Any]:
     }
 
 
-def as_json(cases: list[Case]) -> dict[str, Any]:
-    """Convert the cases to plain data, which `loader.py` can read."""
-    return {
+def as_json(cases: Iterable[Case]) -> str:
+    """Write the cases as JSON, which `loader.py` can read."""
+    names = "name algorithm inputs settings loss gradient metrics".split()
+    data = {
         "schema": SCHEMA,
         "refimpl": refimpl.__version__,
         "torch": torch.__version__,
         "date": datetime.date.today().isoformat(),
-        "cases": [
-            {
-                "name": case.name,
-                "algorithm": case.algorithm,
-                "inputs": {name: x.tolist() for name, x in case.inputs.items()},
-                "settings": case.settings,
-                "loss": case.loss,
-                "gradient": case.gradient.tolist(),
-                "metrics": case.metrics,
-            }
-            for case in cases
-        ],
+        "cases": [{name: getattr(case, name) for name in names} for case in cases],
     }
+    return json.dumps(data, default=Tensor.tolist)

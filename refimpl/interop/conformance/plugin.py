@@ -45,47 +45,38 @@ class Adapters(pytest.File):
         here = vars(self.module)
         self.cases = [case for case in cases.cases() if case.algorithm in here]
         for case in self.cases:
-            yield Answer.from_parent(self, name=case.name)
+            yield Test.from_parent(self, name=case.name)
         for reading in self.expected:
-            yield Declared.from_parent(self, name=f"expected: {reading}")
+            yield Test.from_parent(self, name=f"expected: {reading}")
 
     @cached_property
     def answers(self) -> dict[str, table.Compared]:
         compared = table.compare(self.module, self.cases)
         return {answer.case.name: answer for answer in compared}
 
-    def reason(self, answer: table.Compared) -> str | None:
-        """Return the declared reason for a difference; None if it is not expected."""
-        names = answer.reading, answer.case.name
-        return next((self.expected[n] for n in names if n in self.expected), None)
 
-
-class Answer(pytest.Item):
-    """The test of one case."""
+class Test(pytest.Item):
+    """The test of one case, or that a declared difference still occurs in one."""
 
     def runtest(self):
-        answer = self.parent.answers[self.name]
-        if answer.outcome == "not implemented":
-            pytest.skip("not implemented")
-        if answer.outcome == "differs" and (why := self.parent.reason(answer)):
-            pytest.xfail(why)
-        if answer.outcome != "agrees":
-            raise table.Differs(answer.message)
-
-    def repr_failure(self, excinfo):
-        return str(excinfo.value)
+        answers, expected = self.parent.answers, self.parent.expected
+        if self.name in answers:
+            return check(answers[self.name], expected)
+        declared = self.name.removeprefix("expected: ")
+        if not any(declared in (a.reading, name) for name, a in answers.items()):
+            why = f"{declared!r} is expected, but no case shows it: drop it"
+            pytest.fail(why, pytrace=False)
 
     def reportinfo(self):
         return self.path, None, self.name
 
 
-class Declared(Answer):
-    """The test that a declared difference still occurs in at least one case."""
-
-    def runtest(self):
-        declared = self.name.removeprefix("expected: ")
-        seen = ((a.reading, a.case.name) for a in self.parent.answers.values())
-        if not any(declared in names for names in seen):
-            raise table.Differs(
-                f"{declared!r} is expected, but no case shows it: drop it"
-            )
+def check(answer: table.Compared, expected: dict[str, str]) -> None:
+    """Fail if the answer differs, unless that is expected, or is an error."""
+    if answer.outcome == "not implemented":
+        pytest.skip("not implemented")
+    for declared in (answer.reading, answer.case.name):
+        if answer.outcome == "differs" and declared in expected:
+            pytest.xfail(expected[declared])
+    if answer.outcome != "agrees":
+        pytest.fail(answer.message, pytrace=False)

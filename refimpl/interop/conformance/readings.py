@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -44,12 +45,12 @@ def _given(change: Callable[[dict], dict]) -> Reading:
     def read(algorithm, inputs, settings):
         given = settings["hyperparameters"]
         try:
-            changed = change(given)
+            changed = given | change(given)
         except KeyError:
             raise DoesNotApply from None
-        if not set(changed) <= set(algorithm.annotations):
+        if changed.keys() > given.keys():
             raise DoesNotApply
-        return algorithm, inputs, settings | {"hyperparameters": given | changed}
+        return algorithm, inputs, settings | {"hyperparameters": changed}
 
     return read
 
@@ -117,15 +118,11 @@ READINGS: dict[str, Reading] = {
     "the gradient is GSPO-token's": _as("gspo_token", "gspo", "luspo"),
     "the truncated weights are a part of W": _weights_in_the_ratio,
     "the gradient is GSPO's": _as("gspo", "gspo_token"),
-    "the cap is 1 + max_ratio": _given(
-        lambda given: {"max_ratio": given["max_ratio"] + 1}
-    ),
+    "the cap is 1 + max_ratio": _given(lambda h: {"max_ratio": h["max_ratio"] + 1}),
     "the two τ are exchanged": _given(
-        lambda given: {"tau_pos": given["tau_neg"], "tau_neg": given["tau_pos"]}
+        lambda h: {"tau_pos": h["tau_neg"], "tau_neg": h["tau_pos"]}
     ),
-    "one τ, that of good responses": _given(
-        lambda given: {"tau_neg": given["tau_pos"]}
-    ),
+    "one τ, that of good responses": _given(lambda h: {"tau_neg": h["tau_pos"]}),
 }
 
 
@@ -149,12 +146,9 @@ def read(case: Case, titles: Iterable[str]) -> tuple[float, Tensor]:
     settings = case.settings
     for title in titles:
         algorithm, inputs, settings = READINGS[title](algorithm, inputs, settings)
-    limit = importance.LOG_RATIO_LIMIT
-    importance.LOG_RATIO_LIMIT = settings.get("limit", limit)
-    try:
+    limit = settings.get("limit", importance.LOG_RATIO_LIMIT)
+    with patch.object(importance, "LOG_RATIO_LIMIT", limit):
         loss = loss_of(algorithm, inputs, settings).loss
-    finally:
-        importance.LOG_RATIO_LIMIT = limit
     if settings.get("empty"):
         empty = inputs["mask"].sum(-1) == 0
         loss = loss - inputs["advantages"][empty].sum() / len(empty)
@@ -163,9 +157,7 @@ def read(case: Case, titles: Iterable[str]) -> tuple[float, Tensor]:
 
 def alike(a: float, g: Tensor, b: float, h: Tensor, near: float) -> bool:
     """True if losses, and gradients at all tokens, agree up to `near` times their size.
-
-    Sizes below 1 count as 1.
-    """
+    Sizes below 1 count as 1."""
     size = max(1.0, g.abs().max().item())
     close = abs(a - b) <= near * max(1.0, abs(a))
     return close and bool((g - h).abs().max() <= near * size)

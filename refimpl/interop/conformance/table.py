@@ -37,15 +37,9 @@ class Compared(NamedTuple):
         return f"loss or gradient is {self.largest:.1e} off; it matches: {why}"
 
 
-class Differs(AssertionError):
-    """Raised by the test of a case that fails."""
-
-
 def adapters(path: str | Path) -> ModuleType:
-    """Import the file at `path`, which runs its code.
-
-    Raises `UserError` if it is not a Python file, cannot be imported, or has no loss.
-    """
+    """Import the file at `path`, which runs its code. Raises `UserError` if it is not a
+    Python file, cannot be imported, or has no loss."""
     path = Path(path)
     if not path.is_file() or path.suffix != ".py":
         raise UserError(
@@ -76,13 +70,11 @@ def compare(
 ) -> Iterator[Compared]:
     """Compute all cases with `module`. If it raises or exits, that is an outcome."""
     for case in cases:
-        ask = getattr(module, case.algorithm, None)
-        if ask is None:
-            yield Compared(case, "not implemented")
-            continue
         inputs = {name: x.clone() for name, x in case.inputs.items()}
         logp = inputs["logp"].requires_grad_()
         try:
+            if (ask := getattr(module, case.algorithm, None)) is None:
+                raise NotImplementedError
             loss = ask(inputs, copy.deepcopy(case.settings))
             (gradient,) = torch.autograd.grad(loss, logp)
             value = loss.item()
@@ -93,9 +85,8 @@ def compare(
             yield Compared(case, one_line(error, 120))
             continue
         gradient = torch.nan_to_num(gradient, nan=torch.inf)
-        largest = max(
-            abs(value - case.loss), (gradient - case.gradient).abs().max().item()
-        )
+        slopes = (gradient - case.gradient).abs().max().item()
+        largest = max(abs(value - case.loss), slopes)
         if alike(case.loss, case.gradient, value, gradient, near):
             yield Compared(case, "agrees", largest)
         else:
@@ -109,11 +100,10 @@ def shown(answers: list[Compared], title: str) -> str:
     rows: list[tuple[str, ...]] = [head]
     for name in dict.fromkeys(a.case.algorithm for a in answers):
         of_method = [a for a in answers if a.case.algorithm == name]
-        counts = Counter((a.outcome, a.reading) for a in of_method)
-        for (outcome, reading), count in counts.most_common():
-            same = [
-                a for a in of_method if (a.outcome, a.reading) == (outcome, reading)
-            ]
+        kinds = Counter((a.outcome, a.reading) for a in of_method)
+        for kind, count in kinds.most_common():
+            outcome, reading = kind
+            same = [a for a in of_method if (a.outcome, a.reading) == kind]
             why = reading or ""
             if outcome == "differs" and reading is None:
                 parts = (f"{a.case.part}, {a.case.what}" for a in same[:3])

@@ -1,4 +1,9 @@
-"""Record or replay the routers of a mixture of experts, with one hook per router.
+"""Mixtures of experts: router weights, RSPO's shift, and records of routing.
+
+In each sparse layer a *router* gives every token a distribution over E experts. The
+token visits the k most probable ones, and their outputs are mixed with the *router
+weights*. This choice is discrete: a small change of the parameters can send a token to
+another expert, and then its log-prob jumps. One hook per router records or replays it:
 
     with routed(model) as routing:                       # record
     with routed(model, experts=recorded) as routing:     # replay
@@ -14,24 +19,86 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Literal, get_args
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from refimpl.models import at_least_float32, routers
-from refimpl.moe.shift import overlap, router_shift, router_weights
+from refimpl.importance import Mask, sequence_log_ratio
+from refimpl.models import at_least_float32
+from refimpl.models import is_moe as is_moe
+from refimpl.models import routers as routers
 from refimpl.rollout import FREE, Rollout
 from refimpl.validation import UserError
 
 
-class Visits(NamedTuple):
-    """The experts that a pass visited, and the router's log-probs of them in nats."""
+def router_weights(
+    logits: Float[Tensor, "N E"], experts: Int[Tensor, "N k"], normalised: bool = True
+) -> Float[Tensor, "N k"]:
+    """g_i = e^{s_i} / Σ_{j in experts} e^{s_j}; not `normalised`: Σ_j over all E. As in
+    R3 (2510.11370), the logits s carry a gradient even if `experts` are frozen."""
+    weights = logits.softmax(-1, dtype=torch.float).gather(-1, experts)
+    return weights / weights.sum(-1, keepdim=True) if normalised else weights
 
-    experts: Int[Tensor, "B L layers k"]
-    router_logp: Float[Tensor, "B L layers k"]
+
+def overlap(
+    old: Int[Tensor, "... k"], new: Int[Tensor, "... k"]
+) -> Float[Tensor, "..."]:
+    """Return the share of a token's old experts that it still visits, from 0 to 1."""
+    return (old[..., :, None] == new[..., None, :]).any(-1).float().mean(-1)
+
+
+def router_shift(
+    logp: Float[Tensor, "... layers k"],
+    old_logp: Float[Tensor, "... layers k"],
+    floor: float = 0.7,
+) -> Float[Tensor, "..."]:
+    """RSPO's γ (2510.23027): a weight ≤ 1 that falls as a token's router moves away.
+
+        γ = max( exp(−(1/L) Σ_ℓ (1/K) Σ_k |log r_φ(e_k) − log r_φold(e_k)|), γ_min )
+
+    over the K experts that the *old* policy activated in each of L layers. The result
+    has a gradient; `shifted` detaches it. The paper does not publish the smallest
+    weight, γ_min; `floor` is that of a public copy of its code.
+    """
+    distance = (logp - old_logp).abs().mean((-1, -2))
+    return (-distance).exp().clamp(min=floor)
+
+
+Placement = Literal["before_clip", "after_clip"]
+PLACEMENTS = get_args(Placement)
+
+
+def shifted(
+    old_logp: Float[Tensor, "B T"],
+    weight: Shaped[Tensor, "B T"],
+    mask: Mask,
+    gamma: Float[Tensor, "B T"],
+    placement: Placement = "before_clip",
+    one_ratio: bool = True,
+) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+    """Apply RSPO's shift: return the (old_logp, weight) to call any loss with.
+
+    `"before_clip"` multiplies each token's ratio by its γ in (0, 1], r ← γ r, by
+    setting log π_old ← log π_old − log γ. `"after_clip"` multiplies the weight instead:
+    by the token's γ, or, for methods with `one_ratio` per response
+    (`Algorithm.one_ratio`), by the geometric mean of the response's γ. No gradient
+    passes through γ.
+    """
+    if placement not in PLACEMENTS:
+        allowed = " or ".join(map(repr, PLACEMENTS))
+        raise UserError(f"placement must be {allowed}, got {placement!r}")
+    shift = torch.where(mask.bool(), gamma.detach(), 1.0).log()
+    if placement == "before_clip":
+        return old_logp - shift, weight
+    if one_ratio:
+        shift = sequence_log_ratio(shift, mask)[:, None]
+    return old_logp, weight * shift.exp()
+
+
+# A model's routers in a forward pass
 
 
 @dataclass
@@ -66,19 +133,17 @@ class Routing:
         logp = logp.gather(-1, experts.long().clamp(min=0))  # FREE is no index
         return torch.where(experts == FREE, 0.0, logp)
 
-    def visits(self, batch: int) -> Visits:
-        """Return the visited experts with their log-probs."""
+    def visits(self, batch: int) -> tuple[Tensor, Tensor]:
+        """Return the visited experts and their log-probs, (B, L, layers, k) each."""
         experts = self.visited(batch)
-        return Visits(experts, self.log_probs(experts))
+        return experts, self.log_probs(experts)
 
 
 @torch.no_grad()
 def can_be_recorded(model: PreTrainedModel, settings: Sequence[str] = ()) -> bool:
-    """True if the model's routing can be recorded; tested on one token.
-
-    `settings` names the settings that need a record: if there are any and routing
-    cannot be recorded, raises `UserError` instead of returning False.
-    """
+    """True if the model's routing can be recorded; tested on one token. `settings`
+    names the settings that need a record: if there are any and routing cannot be
+    recorded, raises `UserError` instead of returning False."""
     try:
         with routed(model):
             model(torch.zeros(1, 1, dtype=torch.long, device=model.device))
@@ -114,76 +179,46 @@ def routed(
             f"{type(model).__name__} has no router: replay, router shift and router "
             "noise need a mixture of experts, for example the preset 'tiny-moe'"
         )
-    recorder = Recorder(experts, noise, generator)
-    hooks = [
-        router.register_forward_hook(partial(recorder.watch, layer))
-        for layer, router in enumerate(modules)
-    ]
-    try:
-        yield recorder.routing
-    finally:
-        for hook in hooks:
-            hook.remove()
+    routing, normalised = Routing(), dict[int, bool]()  # see `_normalised`
 
-
-@dataclass
-class Recorder:
-    """The hook on each router: adds noise or replays experts if asked, then records.
-
-    The first three fields are arguments of `routed`.
-    """
-
-    experts: Int[Tensor, "B L layers k"] | None
-    noise: float
-    generator: torch.Generator | None
-    routing: Routing = field(default_factory=Routing)
-    normalised: dict[int, bool] = field(default_factory=dict)  # see `_normalised`
-
-    def watch(self, layer: int, router: nn.Module, _inputs, output):
-        """Record a router's output, and return it with noise or replayed experts."""
-        if layer not in self.normalised:
-            self.normalised[layer] = _normalised(router, output)
+    def watch(layer: int, router: nn.Module, _inputs, output):
+        if layer not in normalised:
+            normalised[layer] = _normalised(router, output)
         logits, scores, chosen = output
-        if self.noise:
-            logits, chosen = self.disturbed(logits, chosen)
-        if self.experts is not None:  # the router chooses where the record has none
-            old = self.experts[:, :, layer].reshape(chosen.shape).long()
+        if noise:
+            draw = torch.empty_like(logits).normal_(generator=generator)
+            logits = logits + noise * draw
+            chosen = logits.topk(chosen.shape[-1]).indices
+        if experts is not None:  # the router chooses where the record has none
+            old = experts[:, :, layer].reshape(chosen.shape).long()
             chosen = torch.where(old == FREE, chosen, old)
-        self.record(layer, logits, chosen)
-        if not self.noise and self.experts is None:
-            return output
-        weights = router_weights(logits, chosen, self.normalised[layer])
-        return logits, weights.to(scores.dtype), chosen
-
-    def disturbed(self, logits: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """Add noise to the logits; return them with their top-k experts."""
-        draw = torch.empty_like(logits).normal_(generator=self.generator)
-        logits = logits + self.noise * draw
-        return logits, logits.topk(chosen.shape[-1]).indices
-
-    def record(self, layer: int, logits: Tensor, chosen: Tensor) -> None:
-        """Append a layer to the record; layer 0 begins a new pass."""
-        routing = self.routing
-        if layer == 0:
+        if layer == 0:  # a new pass
             routing.logits, routing.experts = [], []
             routing.passes.append(Routing(routing.logits, routing.experts))
         routing.logits.append(logits)
         routing.experts.append(chosen)
+        if not noise and experts is None:
+            return output
+        weights = router_weights(logits, chosen, normalised[layer])
+        return logits, weights.to(scores.dtype), chosen
+
+    with contextlib.ExitStack() as hooks:
+        for layer, router in enumerate(modules):
+            hook = router.register_forward_hook(partial(watch, layer))
+            hooks.enter_context(hook)
+        yield routing
 
 
 @torch.no_grad()
 def _normalised(router: nn.Module, output) -> bool:
     """True if the scores are a softmax over the chosen experts, False if over all.
-
-    Computes both and compares. Raises `UserError` if neither agrees.
-    """
+    Raises `UserError` if they are neither."""
     if isinstance(output, tuple) and len(output) == 3 and output[0].ndim == 2:
         logits, scores, chosen = output
         for normalised in (True, False):
-            again = router_weights(logits, chosen, normalised)
-            if again.shape == scores.shape and torch.allclose(
-                again, scores.float(), atol=1e-2, rtol=1e-2
-            ):
+            again, near = router_weights(logits, chosen, normalised), scores.float()
+            same = again.shape == near.shape
+            if same and torch.allclose(again, near, atol=1e-2, rtol=1e-2):
                 return normalised
     raise UserError(
         f"{type(router).__name__} does not return (logits, scores, indices) whose "
@@ -199,35 +234,30 @@ BALANCE = 1e-3
 
 def recorded(rollout: Rollout, routing: Routing) -> Rollout:
     """Add to a new rollout the experts and router log-probs of the passes that sampled
-    it. Positions that no pass has read get FREE as experts, and log-probs of 0.
-
-    The first pass read the left-padded prompts. The t-th pass after it read the t-th
-    token of each response that was still unfinished, in the order of the rows.
-    """
-    prompts = routing.passes[0].visits(int(rollout.group.max()) + 1)
+    it. Positions that no pass has read get FREE as experts, and log-probs of 0. The
+    first pass read the left-padded prompts. The t-th pass after it read the t-th token
+    of each response that was still unfinished, in the order of the rows."""
+    experts, logp = routing.passes[0].visits(int(rollout.group.max()) + 1)
     later = [p.visits(len(p.experts[0])) for p in routing.passes[1:]]
-    width, length = prompts.experts.shape[1], rollout.prompt_length[:, None]
+    width, length = experts.shape[1], rollout.prompt_length[:, None]
     columns = torch.arange(rollout.ids.shape[1], device=length.device)
-    source = (columns + width - length).clamp(max=width - 1)
     in_prompt = (columns < length)[:, :, None, None]
-    where = rollout.group[:, None], source
-    experts = torch.where(in_prompt, prompts.experts[where], FREE)
-    logp = torch.where(in_prompt, prompts.router_logp[where], 0.0)
+    where = rollout.group[:, None], (columns + width - length).clamp(max=width - 1)
+    experts = torch.where(in_prompt, experts[where], FREE)
+    logp = torch.where(in_prompt, logp[where], 0.0)
     if later:
         t, row = rollout.mask[:, 1:].T.nonzero(as_tuple=True)
         at = rollout.prompt_length[row] + t
-        experts[row, at] = torch.cat([v.experts[:, 0] for v in later])
-        logp[row, at] = torch.cat([v.router_logp[:, 0] for v in later])
+        experts[row, at] = torch.cat([visited[:, 0] for visited, _ in later])
+        logp[row, at] = torch.cat([of_visited[:, 0] for _, of_visited in later])
     return replace(rollout, experts=experts, router_logp=logp)
 
 
 def visited_again(
     rollout: Rollout, experts: Tensor, router_logp: Tensor
 ) -> tuple[Rollout, Float[Tensor, "B T"]]:
-    """Replace the recorded experts by those of another pass over the same rollout.
-
-    Also returns the share of each token's experts that changed, 0 outside the mask.
-    """
+    """Replace the recorded experts by those of another pass over the same rollout. Also
+    returns the share of each token's experts that changed, 0 outside the mask."""
     unread = rollout.experts == FREE  # positions that no pass has read stay so
     experts = experts.masked_fill(unread, FREE)
     router_logp = router_logp.masked_fill(unread, 0.0)
@@ -274,10 +304,9 @@ class Drift:
     @property
     def balance(self) -> Float[Tensor, ""]:
         """The load-balancing loss of the pass."""
-        columns = torch.arange(
-            self.rollout.ids.shape[1], device=self.rollout.ids.device
-        )
-        return load_balance(self.routing, columns < self.rollout.end[:, None])
+        ids, end = self.rollout.ids, self.rollout.end[:, None]
+        columns = torch.arange(ids.shape[1], device=ids.device)
+        return load_balance(self.routing, columns < end)
 
     def at_tokens(self, x: Float[Tensor, "B L"]) -> Float[Tensor, "B T"]:
         return x.gather(1, self.rollout.positions - 1)
