@@ -327,11 +327,16 @@ def all_equal(x: Float[Tensor, " B"], group: Int[Tensor, " B"]) -> Tensor:
     return group_sum((x != first).int(), group) == 0
 
 
-CRITIC_FREE: dict[str | None, Callable] = {"grpo": group_relative}
-CRITIC_FREE |= {"dr_grpo": group_centred, "rloo": leave_one_out}
-MORE: list[Callable] = [leave_one_out_std, opo, batch_std, std_of_advantages, maxrl]
-MORE += [gdpo, batch_centred, reinforce_plus_plus, reinforce_plus_plus_baseline]
-CRITIC_FREE |= {estimator.__name__: estimator for estimator in MORE}
+CRITIC_FREE: dict[str | None, Callable] = {
+    "grpo": group_relative,
+    "dr_grpo": group_centred,
+    "rloo": leave_one_out,
+    "leave_one_out_std": leave_one_out_std,
+    **{f.__name__: f for f in (opo, batch_std, std_of_advantages, maxrl, gdpo)},
+    "batch_centred": batch_centred,
+    "reinforce_plus_plus": reinforce_plus_plus,
+    "reinforce_plus_plus_baseline": reinforce_plus_plus_baseline,
+}
 """The estimators that compare rewards alone."""
 SINGLE = reinforce_plus_plus, batch_centred, distillation
 """The estimators that need no second response to a prompt."""

@@ -55,9 +55,16 @@ def scores(
     for first in range(0, len(rows), size):
         part = [row["prompt"] for row in rows[first : first + size]]
         dice = seeds.seed_for(seed, first, "evaluation") if first else seed
-        given = {"group_size": samples, "observe": getattr(task, "observe", None)}
         with one_thread(model):
-            rollout = sample(model, tokenizer, part, seed=dice, **given, **sampling)
+            rollout = sample(
+                model,
+                tokenizer,
+                part,
+                group_size=samples,
+                seed=dice,
+                observe=getattr(task, "observe", None),
+                **sampling,
+            )
         texts += rollout.texts(tokenizer)
         ids += rollout.completion_ids()
     asked = [row for row in rows for _ in range(samples)]

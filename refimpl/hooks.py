@@ -42,9 +42,15 @@ def evaluate(run: Run, step: int) -> None:
     row = run.history.rows[-1] = joined(run.history.rows[-1], none)
     if (step + 1) % config.eval_every and not run.last(step):
         return
-    given = {"problems": config.eval_problems, "samples": config.eval_samples}
     with precision(run.model, config.dtype):
-        answers = scores(run.model, run.tokenizer, run.task, **given, **config.sampling)
+        answers = scores(
+            run.model,
+            run.tokenizer,
+            run.task,
+            problems=config.eval_problems,
+            samples=config.eval_samples,
+            **config.sampling,
+        )
     row["accuracy"] = mean_at(answers)
     if several:
         row["accuracy/pass"] = pass_at(answers, config.eval_samples)

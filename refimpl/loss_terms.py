@@ -127,8 +127,14 @@ class Value(LossTerm):
     def __call__(self, part: Batch, reading=None, weight=None) -> Added:
         predicted = self.values(part.rollout)
         mean = part.mask.to(predicted.dtype) / part.token_count
-        given = predicted, part.old_values, part.targets, part.mask, mean
-        loss = value_loss(*given, epsilon=self.clip)
+        loss = value_loss(
+            predicted,
+            part.old_values,
+            part.targets,
+            part.mask,
+            mean,
+            epsilon=self.clip,
+        )
         # The column `loss` shows the policy's: the critic's leaves it again.
         return loss, {"value_loss": loss.detach(), "loss": -loss.detach()}
 
@@ -237,8 +243,14 @@ class RouterShift(LossCorrection):
 
     def __call__(self, part: Batch, reading: Reading, inputs: LossInputs) -> LossInputs:
         gamma, logp = reading.routers.gamma, inputs.logp
-        given = inputs.old_logp, inputs.weight, part.mask, gamma
-        old_logp, weight = moe.shifted(*given, self.placement, self.one_ratio)
+        old_logp, weight = moe.shifted(
+            inputs.old_logp,
+            inputs.weight,
+            part.mask,
+            gamma,
+            self.placement,
+            self.one_ratio,
+        )
         if not self.detach:  # add 0, with the gradient of log γ
             logp = logp + (gamma.log() - gamma.log().detach()) * part.mask
         return inputs._replace(logp=logp, old_logp=old_logp, weight=weight)

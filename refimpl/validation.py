@@ -226,13 +226,20 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-ELSEWHERE = {"lr": "learning_rate", "max_steps": "rollouts"}
-ELSEWHERE |= {"num_generations": "group_size", "batch_size": "prompts_per_rollout"}
-ELSEWHERE |= dict.fromkeys(["max_completion_length", "max_tokens"], "max_new_tokens")
-ELSEWHERE |= dict.fromkeys(["num_iterations", "ppo_epochs"], "epochs")
-ELSEWHERE |= {"kl_coef": "beta", "entropy_coeff": "entropy_bonus"}
-ELSEWHERE |= {"clip_range": "hyperparameters={'epsilon': …}"}
-ELSEWHERE |= {"rloo": "advantage='rloo', reinforce's default"}
+ELSEWHERE = {
+    "lr": "learning_rate",
+    "num_generations": "group_size",
+    "max_completion_length": "max_new_tokens",
+    "max_tokens": "max_new_tokens",
+    "num_iterations": "epochs",
+    "ppo_epochs": "epochs",
+    "max_steps": "rollouts",
+    "batch_size": "prompts_per_rollout",
+    "kl_coef": "beta",
+    "entropy_coeff": "entropy_bonus",
+    "clip_range": "hyperparameters={'epsilon': …}",
+    "rloo": "advantage='rloo', reinforce's default",
+}
 """Names of other libraries, and ours for the same thing: for errors alone."""
 
 

@@ -82,8 +82,13 @@ def yaml_of(algorithm: str | Algorithm) -> str:
     averaged = method.normaliser.verl  # type: ignore[attr-defined]
     if averaged == normalisers.constant.verl:  # type: ignore[attr-defined]
         averaged += "\n    loss_scale_factor: ${data.max_response_length}"
-    named = {"title": method.title, "name": method.name, "prefix": PREFIX}
-    text = TEMPLATE.format(**named, estimator=estimator, averaged=averaged)
+    text = TEMPLATE.format(
+        title=method.title,
+        name=method.name,
+        prefix=PREFIX,
+        estimator=estimator,
+        averaged=averaged,
+    )
     if method.critic or method.advantages in advantages.SINGLE:
         return text
     return text + "  rollout:\n    n: 8  # responses to a prompt, G\n"

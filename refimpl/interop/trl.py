@@ -80,12 +80,16 @@ class RefimplGRPOTrainer(GRPOTrainer):
         **rest,
     ):
         method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
-        named = {"hyperparameters": hyperparameters or {}, "normaliser": normaliser}
-        settings = TrainConfig(**named, replay=replay, router_shift=router_shift)
+        settings = TrainConfig(
+            hyperparameters=hyperparameters or {},
+            normaliser=normaliser,
+            replay=replay,
+            router_shift=router_shift,
+        )
         config, self.hyperparameters = check_fit(settings, method)
         self.algorithm, self.replay = method, replay
-        by_name = normalisers.NORMALISERS
-        self.normaliser: Any = by_name.get(normaliser, method.normaliser)
+        named = normalisers.NORMALISERS
+        self.normaliser: Any = named.get(normaliser, method.normaliser)
         as_trl_does = method.advantages in (group_relative, group_centred)
         if advantages is None and not (as_trl_does or method.critic):
             advantages = method.advantages
@@ -146,8 +150,9 @@ class RefimplGRPOTrainer(GRPOTrainer):
         """Call TRL's method, and store log-probs for the loss or π_old's routing."""
         score = super()._get_per_token_logps_and_entropies
         if self._passes != []:  # routing is not needed, or already recorded
-            given = model, input_ids, attention_mask, logits_to_keep, batch_size
-            self._scored = score(*given, **rest)
+            self._scored = score(
+                model, input_ids, attention_mask, logits_to_keep, batch_size, **rest
+            )
             return self._scored
         if any(isinstance(value, Tensor) for value in rest.values()):
             raise UserError("replay and router_shift work for text only")
@@ -177,10 +182,13 @@ class RefimplGRPOTrainer(GRPOTrainer):
             now = routing.log_probs(experts)
             gamma = moe.router_shift(now, inputs["router_logp"])
             gamma = gamma[:, -mask.shape[1] - 1 : -1]  # where a log-prob is computed
-            how = self.placement, self.algorithm.one_ratio
-            old_logp, weight = moe.shifted(old_logp, weight, mask, gamma, *how)
-        given = logp, old_logp, inputs["advantages"], mask, weight
-        result = self.algorithm.policy_loss(*given, **self.hyperparameters)
+            one_ratio = self.algorithm.one_ratio
+            old_logp, weight = moe.shifted(
+                old_logp, weight, mask, gamma, self.placement, one_ratio
+            )
+        result = self.algorithm.policy_loss(
+            logp, old_logp, inputs["advantages"], mask, weight, **self.hyperparameters
+        )
         self._note(result)
         return rest + result.loss
 

@@ -37,8 +37,14 @@ from refimpl.interop.configs import PREFIX, missing
 from refimpl.validation import UserError, guarded
 
 TESTED = "0.9"
-OURS = {"clip_ratio_c": 3.0, "tau_pos": 1.0, "tau_neg": 1.05}
-OURS |= dict.fromkeys(["clip_ratio", "clip_ratio_low", "clip_ratio_high"], 0.2)
+OURS = {
+    "clip_ratio": 0.2,
+    "clip_ratio_low": 0.2,
+    "clip_ratio_high": 0.2,
+    "clip_ratio_c": 3.0,
+    "tau_pos": 1.0,
+    "tau_neg": 1.05,
+}
 """Settings of verl's own losses, which have no effect here, with their defaults."""
 
 

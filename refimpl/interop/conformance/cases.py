@@ -150,10 +150,14 @@ def loss_of(
         weight = weight * corrections.factor(rules, old, rollout, mask, paid)
     shifted = old
     if settings.get("placement"):
-        how = settings["placement"], algorithm.one_ratio
-        shifted, weight = moe.shifted(old, weight, mask, inputs["gamma"], *how)
-    given = logp, shifted, inputs["advantages"], mask, weight
-    result = algorithm.policy_loss(*given, **settings["hyperparameters"])
+        gamma, placement = inputs["gamma"], settings["placement"]
+        shifted, weight = moe.shifted(
+            old, weight, mask, gamma, placement, algorithm.one_ratio
+        )
+    given = settings["hyperparameters"]
+    result = algorithm.policy_loss(
+        logp, shifted, inputs["advantages"], mask, weight, **given
+    )
     if settings.get("kl"):
         each = kl.ESTIMATORS[settings["kl"]](logp, inputs["ref_logp"], old)
         each = torch.where(mask.bool(), each, 0.0)
@@ -193,8 +197,9 @@ def _case(
 ) -> Case:
     inputs, settings = edges[what], settings_of(algorithm, given, **changed)
     loss, gradient, metrics = answer(algorithm, inputs, settings)
-    named = algorithm.name, part, what, inputs, settings
-    return Case(*named, loss.item(), gradient, metrics)
+    return Case(
+        algorithm.name, part, what, inputs, settings, loss.item(), gradient, metrics
+    )
 
 
 def settings_of(algorithm: Algorithm, given=None, **changed) -> dict[str, Any]:
