@@ -104,9 +104,12 @@ def verdict(scorer: tuple[str, str, dict], answer: str, entry: Any, limit: float
 
 
 def _started(package: str) -> Any:
-    program, pipe = str(Path(__file__).with_name("scorer.py")), subprocess.PIPE
-    ends: Any = {"stdin": pipe, "stdout": pipe, "stderr": subprocess.DEVNULL}
-    process: Any = subprocess.Popen([sys.executable, "-P", program], **ends)
+    process: Any = subprocess.Popen(
+        [sys.executable, "-P", str(Path(__file__).with_name("scorer.py"))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
     process.stdin.write(pickle.dumps((package, sys.path)))
     process.stdin.flush()
     if not process.stdout.readline():

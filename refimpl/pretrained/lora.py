@@ -39,9 +39,13 @@ def lora(
     peft = needed("peft")
     if hasattr(model, "peft_config"):  # peft would only warn
         raise UserError("the model has a LoRA already: train that, or give its base")
-    given = {"r": r, "lora_alpha": alpha, "lora_dropout": 0.0, "task_type": "CAUSAL_LM"}
-    layers = _linear_layers(model, target_modules)
-    settings = peft.LoraConfig(**given, target_modules=layers)
+    settings = peft.LoraConfig(
+        r=r,
+        lora_alpha=alpha,
+        target_modules=_linear_layers(model, target_modules),
+        lora_dropout=0.0,
+        task_type="CAUSAL_LM",
+    )
     base = copied(model, list(model.parameters()))
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # peft warns about transformers
