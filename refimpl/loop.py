@@ -26,7 +26,7 @@ from refimpl.config import TrainConfig
 from refimpl.history import History, Meter, joined
 from refimpl.logprobs import log_probs as teacher_forced
 from refimpl.models import Model
-from refimpl.options import handed_in, hooks_for, prepare
+from refimpl.options import hooks_for, prepare
 from refimpl.responses import Responses, describe
 from refimpl.rollout import Batch
 from refimpl.run import Run
@@ -94,22 +94,11 @@ def train(
     |ratio − 1| stays at rounding noise although K > 1. Every error after the first
     rollout carries the run's `history`.
     """
-    hooks = handed_in(hooks, checkpoint_dir, resume, overwrite)
-    run = prepare(
-        algorithm,
-        config,
-        model,
-        tokenizer,
-        task,
-        reward,
-        log_probs=log_probs,
-        sampler=sampler,
-        corrections=corrections,
-        loss_terms=loss_terms,
-        teacher=teacher,
-    )
     # What happens after every rollout: evaluation, your hooks, a checkpoint, a bar.
-    after = hooks_for(hooks, progress)
+    after = hooks_for(hooks, progress, checkpoint_dir, resume, overwrite)
+    world = model, tokenizer, task, reward
+    objects = log_probs, sampler, corrections, loss_terms, teacher
+    run = prepare(algorithm, config, *world, *objects)
     with session(run, after):  # whatever happens, complete rollouts are kept
         for step in range(len(run.history), run.config.rollouts):  # resumed, or from 0
             began = time.perf_counter()
