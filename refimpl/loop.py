@@ -29,8 +29,7 @@ from refimpl.models import Model
 from refimpl.options import hooks_for, prepare
 from refimpl.responses import Responses, describe
 from refimpl.rollout import Batch
-from refimpl.run import Run
-from refimpl.session import session
+from refimpl.run import Run, session
 from refimpl.validation import guarded
 
 MAX_GRAD_NORM = 1.0
