@@ -33,7 +33,7 @@ from refimpl.moe import Drift, routed, visited_again
 from refimpl.responses import Responses, Scoring, sampler_mismatch
 from refimpl.rewards import rows_of
 from refimpl.rollout import Batch, Rollout
-from refimpl.sampling import Sampler
+from refimpl.sampling import Sampler, Sampling
 from refimpl.validation import UserError
 
 
@@ -123,14 +123,14 @@ class Run:
 
     def sample(self, problems: list[dict], step: int, refill: int = 0) -> Rollout:
         """Sample G responses to each problem; the task may answer them, as a tool."""
+        config = self.config
         return self.sampler.respond(
             self.tokenizer,
             [problem["prompt"] for problem in problems],
+            Sampling(config.group_size, **config.sampling),
             self.seed(step, "sample", refill),
             self.seed(step, "router", refill),
-            group_size=self.config.group_size,
-            observe=getattr(self.task, "observe", None),
-            **self.config.sampling,
+            getattr(self.task, "observe", None),
         )
 
     def score(self, problems: list[dict], rollout: Rollout) -> Responses:
