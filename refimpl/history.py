@@ -149,10 +149,8 @@ def joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for part in parts:
         if twice := row.keys() & part.keys():
-            name = min(twice)
             raise UserError(
-                f"log_metric: the history has a column {name!r} already; use another "
-                "name"
+                f"log_metric: the history has a column {min(twice)!r} already"
             )
         row |= part
     return row

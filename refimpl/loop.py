@@ -131,9 +131,8 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
     # 3. Advantages, per token, with the targets of a critic.
     advantages, targets, of_critic = run.advantages(run.scored_tokens(drawn, fixed))
     mask = run.loss_mask(rollout)  # 1 on tokens with a loss: all, unless filtered out
-    others: dict = {"ref_logp": fixed.ref_logp, "old_values": fixed.values}
-    others |= {"targets": targets}
-    batch = Batch(fixed.rollout, mask, fixed.old_logp, advantages, **others)
+    constants = fixed.old_logp, advantages, fixed.ref_logp, fixed.values, targets
+    batch = Batch(fixed.rollout, mask, *constants)
     return batch, joined(fixed.metrics, of_critic, describe(drawn, run.task))
 
 

@@ -233,9 +233,8 @@ SMALL = 10_000_000  # parameters
 def one_thread(model: PreTrainedModel) -> Iterator[None]:
     """Use one torch thread inside the block, for a small model on the CPU.
 
-    For small models two threads are no faster. They wait for each other by spinning,
-    and become very slow when another program needs a core. If $OMP_NUM_THREADS is set,
-    nothing changes.
+    Two threads are no faster there. They wait for each other by spinning, and become
+    very slow when another program needs a core. $OMP_NUM_THREADS, if set, decides.
     """
     before = torch.get_num_threads()
     on_cpu = model.device.type == "cpu" and not os.environ.get("OMP_NUM_THREADS")
