@@ -149,9 +149,8 @@ def joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for part in parts:
         if twice := row.keys() & part.keys():
-            raise UserError(
-                f"log_metric: the history has a column {min(twice)!r} already"
-            )
+            name = min(twice)
+            raise UserError(f"log_metric: the history has a column {name!r} already")
         row |= part
     return row
 
