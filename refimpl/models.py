@@ -206,14 +206,12 @@ def cast_once(model: Model) -> Iterator[None]:
 
     The results are the same, and sampling takes 10 % less time.
     """
-    kind = model.device.type
-    casts = torch.is_autocast_enabled(kind)
-    linear = [m for m in model.modules() if casts and isinstance(m, nn.Linear)]
+    linear = [m for m in model.modules() if isinstance(m, nn.Linear)]
     owned = [(m, name, p) for m in linear for name, p in m.named_parameters()]
     replaced = [(m, name, p) for m, name, p in owned if p.dtype == torch.float32]
     try:
         for module, name, p in replaced:
-            cast = p.detach().to(torch.get_autocast_dtype(kind))
+            cast = p.detach().to(torch.get_autocast_dtype(model.device.type))
             setattr(module, name, nn.Parameter(cast, requires_grad=False))
         yield
     finally:

@@ -127,7 +127,9 @@ def sampled(
     generator = seeds.generator(seed, model.device)
     ends = end_tokens(model, tokenizer)
     answers = Environment(observe, tokenizer, sampling.max_turns) if observe else None
-    with without_dropout(model), cast_once(model):
+    autocast = torch.is_autocast_enabled(model.device.type)
+    casts = cast_once(model) if autocast else contextlib.nullcontext()
+    with without_dropout(model), casts:
         rollout = sample_ids(model, encoded, ends, sampling, generator, answers)
     # Tensors made in inference mode cannot enter a graph; copies of their rows can.
     return rollout.rows(torch.arange(len(rollout), device=model.device))
@@ -262,13 +264,13 @@ def draw_token(
 @contextlib.contextmanager
 def without_dropout(model: Model) -> Iterator[None]:
     """Put the model into eval mode, and restore its mode after the block."""
-    before = [(module, module.training) for module in model.modules()]
+    training = [module for module in model.modules() if module.training]
     model.eval()
     try:
         yield
     finally:
-        for module, training in before:
-            module.training = training
+        for module in training:
+            module.training = True
 
 
 def end_tokens(model: PreTrainedModel, tokenizer) -> Int[Tensor, " n"]:
