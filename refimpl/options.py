@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -87,7 +86,8 @@ def prepare(
         model, tokenizer, task, prompts, config
     )
     # 4. The objects that settings ask for, and those that were handed in.
-    expected_teacher(config, method, teacher, loss_terms)
+    if teacher is not None or config.advantage == "distillation":
+        check_teacher(config, method, teacher, loss_terms)
     critic, value = critic_for(policy, config) if method.critic else (None, None)
     own_corrections = corrections_for(config)
     own_terms = loss_terms_for(config, records, value)
@@ -123,7 +123,7 @@ def prepare(
         sampler=sampler_for(policy, config, records, sampler),
         old_logp_of="policy" if differs and not config.trust_sampler else "sampler",
         log_probs=log_probs,
-        scoring=scoring_for(method, config, task, reward),
+        score=scoring_for(method, config, task, reward, tokenizer),
         turns=seen if hasattr(task, "observe") else lambda rollout: {},
         lam=by_length if config.lam_alpha else lambda mask: config.lam,
         advantages=advantages_for(method, config),
@@ -342,9 +342,11 @@ def optimizer_for(
     return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), **common)
 
 
-def scoring_for(method: Algorithm, config: TrainConfig, task, reward) -> Scoring:
+def scoring_for(
+    method: Algorithm, config: TrainConfig, task, reward, tokenizer
+) -> Scoring:
     """Make the scoring of responses."""
-    scoring = Scoring(reward, task.reward, config.group_size)
+    scoring = Scoring(reward, task.reward, tokenizer, config.group_size)
     if NAMED.get(config.advantage, method.advantages) is advantages.gdpo:
         scoring = replace(scoring, compare=partial(by_component, reward))
     if share := config.overlong_share:  # DAPO's soft punishment of long responses
@@ -388,16 +390,16 @@ def critic_for(model: Model, config: TrainConfig) -> tuple[Model, Value]:
     return critic, Value(of_critic, config.value_clip)
 
 
-def expected_teacher(
+def check_teacher(
     config: TrainConfig, method: Algorithm, teacher, loss_terms: Collection
 ) -> None:
     """Raise `UserError` if a teacher is missing, or nothing reads it."""
-    if teacher is None and config.advantage == "distillation":
+    if teacher is None:
         raise UserError("advantage='distillation' needs train(…, teacher=model)")
     estimator = NAMED.get(config.advantage, method.advantages)
     ours = [f for name, f in NAMED.items() if name != "distillation"]
     others = [term for term in loss_terms if not isinstance(term, KL | Entropy)]
-    if teacher is not None and estimator in ours and not others:
+    if estimator in ours and not others:
         raise UserError(
             "nothing in this run reads the teacher: set advantage='distillation', or "
             "see advantages.with_teacher and loss_terms.Distillation"
@@ -435,11 +437,7 @@ def has_penalty(method: Algorithm, hyperparameters: dict) -> bool:
 
 
 def hooks_for(
-    hooks: Collection[Callable],
-    progress: bool,
-    folder: str | Path | None,
-    resume: bool,
-    overwrite: bool,
+    hooks: Collection[Callable], progress: bool, folder, resume: bool, overwrite: bool
 ) -> list[Callable]:
     """Put the library's hooks around a user's, in the order in which they act.
 

@@ -77,7 +77,7 @@ class Run:
     # The steps of `loop`, in its order
     fill_batch: Callable  # f(draw) → responses: one round, or dynamic sampling
     sampler: Sampler
-    scoring: Scoring  # f(problems, rollout, texts) → responses
+    score: Scoring  # f(problems, rollout) → responses with rewards
     old_logp_of: Literal["policy", "sampler"]  # whose log-probs are log π_old
     log_probs: Callable  # f(model, rollout, temperature) → (logp, entropy)
     turns: Callable  # f(rollout) → states of turns, for an estimator that compares them
@@ -133,10 +133,6 @@ class Run:
             getattr(self.task, "observe", None),
         )
 
-    def score(self, problems: list[dict], rollout: Rollout) -> Responses:
-        """Reward a rollout, and measure with the task's own reward who is right."""
-        return self.scoring(problems, rollout, rollout.texts(self.tokenizer))
-
     def read(self, model: Model, rollout: Rollout, replay: bool = False) -> Reading:
         """Compute a model's log-probs and entropies, nats, in this run's precision.
 
@@ -152,11 +148,7 @@ class Run:
         return Reading(logp, entropy, routing and Drift(rollout, routing))
 
     def passes(self, rollout: Rollout) -> tuple[Tensor | None, ...]:
-        """Compute log π_old with its experts, log π_ref, log π_T and V of some rows.
-
-        None where not needed: with `old_logp_of="sampler"` the sampler's log-probs are
-        log π_old.
-        """
+        """Compute log π_old and its experts, log π_ref, log π_T and V (or None)."""
         old_logp: Any = None
         visits: Any = (None, None)
         if self.old_logp_of == "policy":
@@ -172,15 +164,11 @@ class Run:
         return old_logp, *visits, *others, values
 
     def fixed(self, rollout: Rollout) -> Fixed:
-        """Compute what stays fixed during the updates: before the first of them.
-
-        log π_old is what the sampler stored as it drew the tokens. Where sampler and
-        policy may differ (`options.prepare` decides), it is a pass of the policy.
-        """
+        """Compute what stays fixed during the updates, before the first of them."""
         passes = rollout.in_parts(self.passes, self.config.micro_batch_size)
         old_logp, experts, router_logp, ref, teacher, values = passes
         mask, metrics = rollout.mask, dict[str, float]()
-        if self.old_logp_of == "sampler":
+        if self.old_logp_of == "sampler":  # which stored it as it drew the tokens
             old_logp = rollout.logp
         else:
             metrics |= sampler_mismatch(rollout, old_logp, self.config.truncated)
@@ -212,11 +200,7 @@ class Run:
         )
 
     def parts(self, mini: Batch, weight: Float[Tensor, "B T"]):
-        """Yield the micro-batches of a mini-batch, each with its part of `weight`.
-
-        A group with equal rewards has Â = 0 and no gradient. Its tokens count in the
-        weights, but need no forward pass, unless a KL or an entropy acts on them.
-        """
+        """Yield the micro-batches that need a pass, each with its part of `weight`."""
         rows = mini.informative_rows(keep_all=self.zero_advantage_rows_matter)
         by_group = getattr(self.log_probs, "by_group", False)  # reads a prompt once
         return mini.micro_batches(weight, rows, self.config.micro_batch_size, by_group)
