@@ -94,7 +94,7 @@ def prepare(
     handed = [x for x in (*corrections, *loss_terms, sampler) if x is not None]
     if handed:
         made = [*own_corrections, *own_terms]
-        check_objects(config, corrections, loss_terms, handed, made)
+        check_objects(corrections, loss_terms, handed, made)
     needs_reference = config.beta > 0 or any(isinstance(t, KL) for t in loss_terms)
     # Rows with Â = 0 need a pass if a term acts there. (Load balancing alone is
     # computed on the rows that get a pass anyway.)
@@ -211,11 +211,7 @@ def starting_policy(
 
 
 def check_objects(
-    config: TrainConfig,
-    corrections: Collection,
-    loss_terms: Collection,
-    handed: list,
-    made: list,
+    corrections: Collection, loss_terms: Collection, handed: list, made: list
 ) -> None:
     """Raise `UserError` on an object in the wrong list, or twice in a run.
 
@@ -228,13 +224,6 @@ def check_objects(
     for part in loss_terms:
         if isinstance(part, LossCorrection):
             raise UserError(f"{type(part).__name__} belongs in corrections=[…]")
-    for part in handed:
-        for name, (kind, active) in DOUBLES.items():
-            if isinstance(part, kind) and active(config):
-                raise UserError(
-                    f"{name} and {kind.__name__} ask for the same thing twice: give "
-                    "one of them"
-                )
     kinds = [type(part) for part in (*made, *handed) if isinstance(part, Part)]
     for kind in kinds:
         if kinds.count(kind) > 1:
@@ -251,13 +240,6 @@ def refuse_classes(handed: Collection) -> None:
             raise UserError(
                 f"{part.__name__} is a class: give an object, {part.__name__}(…)"
             )
-
-
-DOUBLES: dict[str, tuple[type, Callable[[TrainConfig], Any]]] = {
-    "sampler_delay": (Delayed, lambda c: c.sampler_delay),
-    "rollout_dtype='int8'": (Rounded, lambda c: c.rollout_dtype == "int8"),
-}
-"""Settings that an object can replace, and whether they are set."""
 
 
 def in_run(run: Run, part: Callable) -> Callable:
