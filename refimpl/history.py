@@ -142,10 +142,7 @@ class StalenessError(RuntimeError):
 
 
 def joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Join parts of a history's row.
-
-    Raises `UserError` if two have the same name, which a reward's own metric may cause.
-    """
+    """Join parts of a row. Raises `UserError` if a reward logs a metric of ours."""
     row: dict[str, Any] = {}
     for part in parts:
         if twice := row.keys() & part.keys():

@@ -83,9 +83,9 @@ def train(
 
     **A run that ends early** returns its history so far, with the reason in
     `History.ended` and in a warning: after SIGTERM or SIGHUP (which finish the rollout,
-    save and stop), when dynamic sampling finds no group with differing rewards, when a
-    gradient or a weight is no longer finite, when a reward, a scorer or a task fails,
-    or when a checkpoint cannot be written.
+    save and stop), or if dynamic sampling finds no group with differing rewards, a
+    gradient or a weight is no longer finite, a reward, a scorer or a task fails, or a
+    checkpoint cannot be written.
 
     Raises `UserError` on bad input before any work; the reason, if a run ends before
     its first rollout is complete; `KeyboardInterrupt` after Ctrl-C, which finishes the

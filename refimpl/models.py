@@ -74,10 +74,7 @@ def build(preset: Preset, tokenizer: PreTrainedTokenizerBase, seed: Seed = 0):
 
 @guarded
 def check_pair(model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise `UserError` if the tokenizer has tokens that the model lacks.
-
-    Also if the tokenizer has no EOS.
-    """
+    """Raise `UserError` if a tokenizer has tokens that the model lacks, or no EOS."""
     if len(tokenizer) > (size := vocabulary(model)):
         raise UserError(
             f"the tokenizer has {len(tokenizer)} tokens, the model only {size}: "
@@ -148,10 +145,10 @@ def frozen(model: Model) -> list[nn.Parameter]:
 
 
 def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """Copy a model for training, in eval mode.
+    """Copy a model for training, in eval mode: with dropout π_θ is not the sampler's.
 
-    With dropout π_θ would differ from the sampler. Frozen weights stay frozen and share
-    the memory of `model`. Raises `UserError` if no weight requires a gradient.
+    Frozen weights stay frozen and share the memory of `model`. Raises `UserError` if no
+    weight requires a gradient.
     """
     if not trained(model):
         raise UserError(

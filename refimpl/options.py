@@ -250,10 +250,7 @@ def in_run(run: Run, part: Callable) -> Callable:
 def sampler_for(
     model: Model, config: TrainConfig, records: bool, wrap: Callable | None = None
 ) -> Sampler:
-    """Make the sampler: the policy itself, or one that differs from it as engines do.
-
-    `wrap`, if given, maps it to the sampler to use instead.
-    """
+    """Make the sampler: the policy's own, and around it what differs as engines do."""
     rounds = config.rollout_dtype == "int8"  # only weights; activations keep `dtype`
     dtype = config.dtype if rounds else config.rollout_dtype or config.dtype
     sampler = Sampler(model, dtype, config.router_noise, records)
@@ -307,14 +304,14 @@ def optimizer_for(
     model: Model, critic: Model | None, config: TrainConfig
 ) -> torch.optim.Optimizer:
     """Make AdamW or SGD, with separate learning rates for routers and critic."""
-    rate = config.learning_rate
-    faster = routers(model) if config.router_rate != 1 else []
-    apart = [p for r in faster for p in r.parameters() if p.requires_grad]
+    rate, faster = config.learning_rate, config.router_rate
+    experts = routers(model) if faster != 1 else []
+    apart = [p for r in experts for p in r.parameters() if p.requires_grad]
     # Compare by identity: == on tensors compares their numbers.
     rest = [p for p in models.trained(model) if not any(p is q for q in apart)]
     groups: list[dict[str, Any]] = [{"params": rest, "lr": rate}]
     if apart:
-        groups.append({"params": apart, "lr": config.router_rate * rate})
+        groups.append({"params": apart, "lr": faster * rate})
     if critic is not None:
         params = models.trained(critic)
         groups.append({"params": params, "lr": config.critic_learning_rate})

@@ -407,12 +407,12 @@ class Sampler:
 
     def respond(
         self,
-        tokenizer: PreTrainedTokenizerBase,
-        prompts: Collection[str],
+        tokenizer,
+        prompts,
         sampling: Sampling,
         seed: int,
         noise_seed: int,
-        observe: Callable | None = None,
+        observe=None,
     ) -> Rollout:
         """Sample with the current weights, and router noise of its own seed."""
         watched: Any = contextlib.nullcontext()
