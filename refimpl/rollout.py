@@ -93,10 +93,11 @@ class Rollout:
         `read` returns several tensors. One that is None stays None.
         """
         rows = torch.arange(len(self), device=self.ids.device)
-        results = zip(*(read(self.rows(part)) for part in rows.split(size)))
+        results = [read(self.rows(index)) for index in rows.split(size)]
         # A part is as wide as its longest response: pad (B, T) and (B, L, layers, k).
         width = {2: self.mask.shape[1], 4: self.ids.shape[1]}
-        given = [[x for x in parts if x is not None] for parts in results]
+        columns = zip(*results, strict=True)
+        given = [[x for x in parts if x is not None] for parts in columns]
         padded = [[pad_columns(x, width[x.ndim]) for x in parts] for parts in given]
         return [torch.cat(parts) if parts else None for parts in padded]
 

@@ -406,15 +406,9 @@ class Sampler:
         """Copy the policy's weights. Does nothing here: they are shared."""
 
     def respond(
-        self,
-        tokenizer,
-        prompts,
-        sampling: Sampling,
-        seed: int,
-        noise_seed: int,
-        observe=None,
+        self, tokenizer, prompts, sampling: Sampling, seed, noise_seed, observe=None
     ) -> Rollout:
-        """Sample with the current weights, and router noise of its own seed."""
+        """Sample with the current weights; the routers' noise has a seed of its own."""
         watched: Any = contextlib.nullcontext()
         if self.records:
             # With and without noise, the same random numbers draw the tokens.
