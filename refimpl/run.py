@@ -47,10 +47,10 @@ class Fixed:
 
     rollout: Rollout
     old_logp: Float[Tensor, "B T"]
-    ref_logp: Float[Tensor, "B T"] | None
-    teacher_logp: Float[Tensor, "B T"] | None
-    values: Float[Tensor, "B T"] | None
-    metrics: dict[str, float]
+    ref_logp: Float[Tensor, "B T"] | None = None
+    teacher_logp: Float[Tensor, "B T"] | None = None
+    values: Float[Tensor, "B T"] | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -165,10 +165,14 @@ class Run:
 
     def fixed(self, rollout: Rollout) -> Fixed:
         """Compute what stays fixed during the updates, before the first of them."""
+        if self.old_logp_of == "sampler" and not (
+            self.reference or self.teacher or self.value
+        ):
+            return Fixed(rollout, rollout.logp)  # stored as the tokens were drawn
         passes = rollout.in_parts(self.passes, self.config.micro_batch_size)
         old_logp, experts, router_logp, ref, teacher, values = passes
         mask, metrics = rollout.mask, dict[str, float]()
-        if self.old_logp_of == "sampler":  # which stored it as it drew the tokens
+        if self.old_logp_of == "sampler":
             old_logp = rollout.logp
         else:
             metrics |= sampler_mismatch(rollout, old_logp, self.config.truncated)
