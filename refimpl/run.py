@@ -165,9 +165,8 @@ class Run:
 
     def fixed(self, rollout: Rollout) -> Fixed:
         """Compute what stays fixed during the updates, before the first of them."""
-        if self.old_logp_of == "sampler" and not (
-            self.reference or self.teacher or self.value
-        ):
+        others = self.reference or self.teacher or self.value
+        if self.old_logp_of == "sampler" and not others:
             return Fixed(rollout, rollout.logp)  # stored as the tokens were drawn
         passes = rollout.in_parts(self.passes, self.config.micro_batch_size)
         old_logp, experts, router_logp, ref, teacher, values = passes
