@@ -128,7 +128,7 @@ def sampled(
     ends = end_tokens(model, tokenizer)
     answers = Environment(observe, tokenizer, sampling.max_turns) if observe else None
     autocast = torch.is_autocast_enabled(model.device.type)
-    casts = cast_once(model) if autocast else contextlib.nullcontext()
+    casts: Any = cast_once(model) if autocast else contextlib.nullcontext()
     with without_dropout(model), casts:
         rollout = sample_ids(model, encoded, ends, sampling, generator, answers)
     # Tensors made in inference mode cannot enter a graph; copies of their rows can.
