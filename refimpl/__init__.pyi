@@ -28,7 +28,6 @@ from . import run as run
 from . import samplers as samplers
 from . import sampling as sampling
 from . import seeds as seeds
-from . import session as session
 from . import sft as sft
 from . import tasks as tasks
 from . import turns as turns

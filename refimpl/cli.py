@@ -440,7 +440,7 @@ def run(given: dict[str, Any], config: TrainConfig, outputs: Outputs) -> int:
             signal.raise_signal(waiting.pop())
 
     given["hooks"].append(send_again)
-    wait = rl.session.signals_to(lambda number, _: waiting.append(number))
+    wait = rl.run.signals_to(lambda number, _: waiting.append(number))
     with wait, warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: say(f"warning: {message}")
         try:
@@ -450,7 +450,7 @@ def run(given: dict[str, Any], config: TrainConfig, outputs: Outputs) -> int:
                 keep(so_far)
             raise
         keep(result)
-    if isinstance(result.ended, rl.session.Interrupted):
+    if isinstance(result.ended, rl.run.Interrupted):
         waiting.insert(0, result.ended.number)
     if waiting:
         return 128 + waiting[0]

@@ -142,18 +142,12 @@ class StalenessError(RuntimeError):
 
 
 def joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Join parts of a history's row.
-
-    Raises `UserError` if two have the same name, which a reward's own metric may cause.
-    """
+    """Join parts of a row. Raises `UserError` if a reward logs a metric of ours."""
     row: dict[str, Any] = {}
     for part in parts:
         if twice := row.keys() & part.keys():
             name = min(twice)
-            raise UserError(
-                f"log_metric: the history has a column {name!r} already; use another "
-                "name"
-            )
+            raise UserError(f"log_metric: the history has a column {name!r} already")
         row |= part
     return row
 

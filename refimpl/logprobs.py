@@ -17,7 +17,7 @@ from refimpl.config import TrainConfig
 from refimpl.models import Model, at_least_float32, precision, trained, vocabulary
 from refimpl.moe import Drift
 from refimpl.rollout import Rollout
-from refimpl.sampling import Sampling, sample_ids, without_dropout
+from refimpl.sampling import Sampling, sample, sample_ids, without_dropout
 from refimpl.validation import Positive, UserError, guarded, one_line, shown
 
 
@@ -130,15 +130,20 @@ forgotten temperature exceeds it."""
 
 
 def check_reader(
-    read: Callable, model: Model, rollout: Rollout, config: TrainConfig
+    read: Callable, model: Model, tokenizer, prompts: list[str], config: TrainConfig
 ) -> None:
     """Raise `UserError` unless the log-probs of `read` are those of `log_probs`.
-    Otherwise a run would train to its end on meaningless ratios. `rollout` is a small
-    one, sampled from `model` as `config` says."""
-    temperature = config.temperature
-    with torch.no_grad():
+
+    Otherwise a run would train to its end on meaningless ratios. They are compared on
+    two short responses to each of the `prompts`.
+    """
+    temperature, limit = config.temperature, min(8, config.max_new_tokens)
+    few = config.sampling | {"max_new_tokens": limit, "group_size": 2}
+    # Two contexts: weights that autocast cached for sampling have no gradient.
+    with precision(model, config.dtype):
+        rollout = sample(model, tokenizer, prompts, **few)
+    with precision(model, config.dtype), torch.enable_grad():
         expected, _ = log_probs(model, rollout, temperature)
-    with torch.enable_grad():
         result: Any = read(model, rollout, temperature)
     pair = result if isinstance(result, tuple) else ()
     if [getattr(x, "shape", None) for x in pair] != [expected.shape] * 2:

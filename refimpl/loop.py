@@ -26,11 +26,10 @@ from refimpl.config import TrainConfig
 from refimpl.history import History, Meter, joined
 from refimpl.logprobs import log_probs as teacher_forced
 from refimpl.models import Model
-from refimpl.options import handed_in, hooks_for, prepare
+from refimpl.options import hooks_for, prepare
 from refimpl.responses import Responses, describe
 from refimpl.rollout import Batch
-from refimpl.run import Run
-from refimpl.session import session
+from refimpl.run import Run, session
 from refimpl.validation import guarded
 
 MAX_GRAD_NORM = 1.0
@@ -84,9 +83,9 @@ def train(
 
     **A run that ends early** returns its history so far, with the reason in
     `History.ended` and in a warning: after SIGTERM or SIGHUP (which finish the rollout,
-    save and stop), when dynamic sampling finds no group with differing rewards, when a
-    gradient or a weight is no longer finite, when a reward, a scorer or a task fails,
-    or when a checkpoint cannot be written.
+    save and stop), or if dynamic sampling finds no group with differing rewards, a
+    gradient or a weight is no longer finite, a reward, a scorer or a task fails, or a
+    checkpoint cannot be written.
 
     Raises `UserError` on bad input before any work; the reason, if a run ends before
     its first rollout is complete; `KeyboardInterrupt` after Ctrl-C, which finishes the
@@ -94,22 +93,11 @@ def train(
     |ratio − 1| stays at rounding noise although K > 1. Every error after the first
     rollout carries the run's `history`.
     """
-    hooks = handed_in(hooks, checkpoint_dir, resume, overwrite)
-    run = prepare(
-        algorithm,
-        config,
-        model,
-        tokenizer,
-        task,
-        reward,
-        log_probs=log_probs,
-        sampler=sampler,
-        corrections=corrections,
-        loss_terms=loss_terms,
-        teacher=teacher,
-    )
     # What happens after every rollout: evaluation, your hooks, a checkpoint, a bar.
-    after = hooks_for(hooks, progress)
+    after = hooks_for(hooks, progress, checkpoint_dir, resume, overwrite)
+    world = model, tokenizer, task, reward
+    objects = log_probs, sampler, corrections, loss_terms, teacher
+    run = prepare(algorithm, config, *world, *objects)
     with session(run, after):  # whatever happens, complete rollouts are kept
         for step in range(len(run.history), run.config.rollouts):  # resumed, or from 0
             began = time.perf_counter()
@@ -143,9 +131,8 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
     # 3. Advantages, per token, with the targets of a critic.
     advantages, targets, of_critic = run.advantages(run.scored_tokens(drawn, fixed))
     mask = run.loss_mask(rollout)  # 1 on tokens with a loss: all, unless filtered out
-    others: dict = {"ref_logp": fixed.ref_logp, "old_values": fixed.values}
-    others |= {"targets": targets}
-    batch = Batch(fixed.rollout, mask, fixed.old_logp, advantages, **others)
+    constants = fixed.old_logp, advantages, fixed.ref_logp, fixed.values, targets
+    batch = Batch(fixed.rollout, mask, *constants)
     return batch, joined(fixed.metrics, of_critic, describe(drawn, run.task))
 
 

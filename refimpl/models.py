@@ -74,10 +74,7 @@ def build(preset: Preset, tokenizer: PreTrainedTokenizerBase, seed: Seed = 0):
 
 @guarded
 def check_pair(model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise `UserError` if the tokenizer has tokens that the model lacks.
-
-    Also if the tokenizer has no EOS.
-    """
+    """Raise `UserError` if a tokenizer has tokens that the model lacks, or no EOS."""
     if len(tokenizer) > (size := vocabulary(model)):
         raise UserError(
             f"the tokenizer has {len(tokenizer)} tokens, the model only {size}: "
@@ -148,10 +145,10 @@ def frozen(model: Model) -> list[nn.Parameter]:
 
 
 def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """Copy a model for training, in eval mode.
+    """Copy a model for training, in eval mode: with dropout π_θ is not the sampler's.
 
-    With dropout π_θ would differ from the sampler. Frozen weights stay frozen and share
-    the memory of `model`. Raises `UserError` if no weight requires a gradient.
+    Frozen weights stay frozen and share the memory of `model`. Raises `UserError` if no
+    weight requires a gradient.
     """
     if not trained(model):
         raise UserError(
@@ -206,14 +203,12 @@ def cast_once(model: Model) -> Iterator[None]:
 
     The results are the same, and sampling takes 10 % less time.
     """
-    kind = model.device.type
-    casts = torch.is_autocast_enabled(kind)
-    linear = [m for m in model.modules() if casts and isinstance(m, nn.Linear)]
+    linear = [m for m in model.modules() if isinstance(m, nn.Linear)]
     owned = [(m, name, p) for m in linear for name, p in m.named_parameters()]
     replaced = [(m, name, p) for m, name, p in owned if p.dtype == torch.float32]
     try:
         for module, name, p in replaced:
-            cast = p.detach().to(torch.get_autocast_dtype(kind))
+            cast = p.detach().to(torch.get_autocast_dtype(model.device.type))
             setattr(module, name, nn.Parameter(cast, requires_grad=False))
         yield
     finally:
@@ -233,9 +228,8 @@ SMALL = 10_000_000  # parameters
 def one_thread(model: PreTrainedModel) -> Iterator[None]:
     """Use one torch thread inside the block, for a small model on the CPU.
 
-    For small models two threads are no faster. They wait for each other by spinning,
-    and become very slow when another program needs a core. If $OMP_NUM_THREADS is set,
-    nothing changes.
+    Two threads are no faster there. They wait for each other by spinning, and become
+    very slow when another program needs a core. $OMP_NUM_THREADS, if set, decides.
     """
     before = torch.get_num_threads()
     on_cpu = model.device.type == "cpu" and not os.environ.get("OMP_NUM_THREADS")

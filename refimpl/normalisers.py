@@ -102,10 +102,7 @@ NORMALISERS: dict[str, Callable] = {f.__name__: f for f in KNOWN}
 def apply(
     normaliser: Callable, mask: Mask, group=None, max_length=None
 ) -> Float[Tensor, "B T"]:
-    """Call `normaliser` with those arguments that it takes.
-
-    Raises `UserError` if one that it needs is None.
-    """
+    """Call `normaliser` with what it takes. Raises `UserError` if one of it is None."""
     known = {"group": group, "max_length": max_length}
     wanted = list(inspect.signature(normaliser).parameters)[1:]
     if missing := [name for name in wanted if known.get(name) is None]:

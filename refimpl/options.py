@@ -7,14 +7,13 @@ import inspect
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import advantages, algorithms, logprobs, models, turns
+from refimpl import advantages, logprobs, models, turns
 from refimpl.advantages import CRITIC_FREE, NAMED, Scored, gae, lam_by_length
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.checkpoint import Checkpoint
@@ -47,13 +46,13 @@ from refimpl.rewards import overlong_punishment, rows_of
 from refimpl.rollout import Rollout
 from refimpl.run import Run
 from refimpl.samplers import Delayed, Rounded
-from refimpl.sampling import Sampler, encode, sample
+from refimpl.sampling import Sampler, encode
 from refimpl.sft import WarmStart, warm_start
 from refimpl.tasks import Arithmetic, Calculator
 from refimpl.validation import UserError, guarded
 
 FEW = 8
-"""Rows of a task, and tokens of a response, that are tried."""
+"""Held-out rows of a task that are tried."""
 
 
 @guarded
@@ -75,7 +74,11 @@ def prepare(
     Raises `UserError` on bad input.
     """
     # 1. The method, and the settings that its paper prescribes.
-    method, config, hyperparameters = settled(algorithm, config or TrainConfig())
+    method = ALGORITHMS[algorithm] if isinstance(algorithm, str) else algorithm
+    config = config or TrainConfig()
+    if config.advantage == "gae":
+        method = with_critic(method)
+    config, hyperparameters = check_fit(config, method)
     # 2. The task. A few rows are drawn, so that a faulty one fails before any work.
     task, reward, prompts = tried(task, reward, config)
     # 3. The policy, as a copy: the caller's model keeps its weights.
@@ -83,12 +86,15 @@ def prepare(
         model, tokenizer, task, prompts, config
     )
     # 4. The objects that settings ask for, and those that were handed in.
-    expected_teacher(config, method, teacher, loss_terms)
+    if teacher is not None or config.advantage == "distillation":
+        check_teacher(config, method, teacher, loss_terms)
+    critic, value = critic_for(policy, config) if method.critic else (None, None)
+    own_corrections = corrections_for(config)
+    own_terms = loss_terms_for(config, records, value)
     handed = [x for x in (*corrections, *loss_terms, sampler) if x is not None]
     if handed:
-        check_objects(config, corrections, loss_terms, handed)
-    critic, value = critic_for(policy, config) if method.critic else (None, None)
-    own_terms = loss_terms_for(config, records, value)
+        made = [*own_corrections, *own_terms]
+        check_objects(corrections, loss_terms, handed, made)
     needs_reference = config.beta > 0 or any(isinstance(t, KL) for t in loss_terms)
     # Rows with Â = 0 need a pass if a term acts there. (Load balancing alone is
     # computed on the rows that get a pass anyway.)
@@ -96,6 +102,7 @@ def prepare(
     several = DynamicSampling(config.prompts_per_rollout, config.max_sampling_rounds)
     seen = partial(turns.seen, task, tokenizer)
     by_length = partial(lam_by_length, alpha=config.lam_alpha)
+    average = normaliser_of(config, method)
     # log π_old is read from the policy, unless the sampler's log-probs are as exact,
     # or are trusted.
     differs = config.mismatch or sampler is not None or config.replay == "R2"
@@ -116,48 +123,27 @@ def prepare(
         sampler=sampler_for(policy, config, records, sampler),
         old_logp_of="policy" if differs and not config.trust_sampler else "sampler",
         log_probs=log_probs,
-        scoring=scoring_for(method, config, task, reward),
+        score=scoring_for(method, config, task, reward, tokenizer),
         turns=seen if hasattr(task, "observe") else lambda rollout: {},
         lam=by_length if config.lam_alpha else lambda mask: config.lam,
         advantages=advantages_for(method, config),
         loss_mask=without_truncated if config.overlong_filtering else whole,
-        normaliser=partial(
-            apply, normaliser_of(config, method), max_length=config.longest
-        ),
-        corrections=[*corrections_for(config), *corrections],
+        normaliser=partial(apply, average, max_length=config.longest),
+        corrections=[*own_corrections, *corrections],
         loss_terms=[*own_terms, *loss_terms],
         value=value,
         records_routing=records,
         zero_advantage_rows_matter=acts or has_penalty(method, hyperparameters),
         handed_in=handed,
     )
-    refuse_doubles([*run.corrections, *run.loss_terms])
     run.corrections = [in_run(run, part) for part in run.corrections]
     run.loss_terms = [in_run(run, part) for part in run.loss_terms]
     if log_probs is not logprobs.log_probs:
-        few = config.sampling | {"max_new_tokens": min(FEW, config.max_new_tokens)}
-        # Two contexts: weights that autocast cached for sampling have no gradient.
-        with models.one_thread(policy), models.precision(policy, config.dtype):
-            rollout = sample(policy, tokenizer, prompts[:2], group_size=2, **few)
-        with models.one_thread(policy), models.precision(policy, config.dtype):
-            logprobs.check_reader(log_probs, policy, rollout, config)
+        logprobs.check_reader(log_probs, policy, tokenizer, prompts[:2], config)
     return run
 
 
 # 1. The method
-
-
-def settled(
-    algorithm: str | Algorithm, config: TrainConfig
-) -> tuple[Algorithm, TrainConfig, dict]:
-    """Return the method, all settings, and its hyperparameters.
-
-    Raises `UserError` if they do not fit.
-    """
-    method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
-    if config.advantage == "gae":
-        method = with_critic(method)
-    return method, *check_fit(config, method)
 
 
 def with_critic(method: Algorithm) -> Algorithm:
@@ -209,11 +195,10 @@ def starting_policy(
     moe = is_moe(model)
     if moe and dtype == torch.float64:
         model.set_experts_implementation("eager")  # the fused one has no float64
-    with models.one_thread(model):
-        if own:
-            logprobs.check_sampling(model)
-        names = config.needs_moe
-        records = bool(names or moe) and can_be_recorded(model, names)
+    if own:
+        logprobs.check_sampling(model)
+    names = config.needs_moe
+    records = bool(names or moe) and can_be_recorded(model, names)
     if records and hasattr(task, "observe"):
         raise UserError(
             "a task with `observe` needs a dense model: routing cannot be recorded "
@@ -226,9 +211,12 @@ def starting_policy(
 
 
 def check_objects(
-    config: TrainConfig, corrections: Collection, loss_terms: Collection, handed: list
+    corrections: Collection, loss_terms: Collection, handed: list, made: list
 ) -> None:
-    """Raise `UserError` on an object in the wrong list, or that doubles a setting."""
+    """Raise `UserError` on an object in the wrong list, or twice in a run.
+
+    `made` are the corrections and loss terms that settings ask for.
+    """
     refuse_classes(handed)
     for part in corrections:
         if isinstance(part, LossTerm):
@@ -236,18 +224,7 @@ def check_objects(
     for part in loss_terms:
         if isinstance(part, LossCorrection):
             raise UserError(f"{type(part).__name__} belongs in corrections=[…]")
-    for part in handed:
-        for name, (kind, active) in DOUBLES.items():
-            if isinstance(part, kind) and active(config):
-                raise UserError(
-                    f"{name} and {kind.__name__} ask for the same thing twice: give "
-                    "one of them"
-                )
-
-
-def refuse_doubles(parts: Collection) -> None:
-    """Raise `UserError` if two of the package's own parts are of one class."""
-    kinds = [type(part) for part in parts if isinstance(part, Part)]
+    kinds = [type(part) for part in (*made, *handed) if isinstance(part, Part)]
     for kind in kinds:
         if kinds.count(kind) > 1:
             raise UserError(
@@ -265,13 +242,6 @@ def refuse_classes(handed: Collection) -> None:
             )
 
 
-DOUBLES: dict[str, tuple[type, Callable[[TrainConfig], Any]]] = {
-    "sampler_delay": (Delayed, lambda c: c.sampler_delay),
-    "rollout_dtype='int8'": (Rounded, lambda c: c.rollout_dtype == "int8"),
-}
-"""Settings that an object can replace, and whether they are set."""
-
-
 def in_run(run: Run, part: Callable) -> Callable:
     """Return what the run calls for a term or a correction (see `loss_terms.Part`)."""
     return part.for_run(run) if hasattr(part, "for_run") else part
@@ -280,10 +250,7 @@ def in_run(run: Run, part: Callable) -> Callable:
 def sampler_for(
     model: Model, config: TrainConfig, records: bool, wrap: Callable | None = None
 ) -> Sampler:
-    """Make the sampler: the policy itself, or one that differs from it as engines do.
-
-    `wrap`, if given, maps it to the sampler to use instead.
-    """
+    """Make the sampler: the policy's own, and around it what differs as engines do."""
     rounds = config.rollout_dtype == "int8"  # only weights; activations keep `dtype`
     dtype = config.dtype if rounds else config.rollout_dtype or config.dtype
     sampler = Sampler(model, dtype, config.router_noise, records)
@@ -337,14 +304,14 @@ def optimizer_for(
     model: Model, critic: Model | None, config: TrainConfig
 ) -> torch.optim.Optimizer:
     """Make AdamW or SGD, with separate learning rates for routers and critic."""
-    rate = config.learning_rate
-    faster = routers(model) if config.router_rate != 1 else []
-    apart = [p for r in faster for p in r.parameters() if p.requires_grad]
+    rate, faster = config.learning_rate, config.router_rate
+    experts = routers(model) if faster != 1 else []
+    apart = [p for r in experts for p in r.parameters() if p.requires_grad]
     # Compare by identity: == on tensors compares their numbers.
     rest = [p for p in models.trained(model) if not any(p is q for q in apart)]
     groups: list[dict[str, Any]] = [{"params": rest, "lr": rate}]
     if apart:
-        groups.append({"params": apart, "lr": config.router_rate * rate})
+        groups.append({"params": apart, "lr": faster * rate})
     if critic is not None:
         params = models.trained(critic)
         groups.append({"params": params, "lr": config.critic_learning_rate})
@@ -354,9 +321,11 @@ def optimizer_for(
     return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), **common)
 
 
-def scoring_for(method: Algorithm, config: TrainConfig, task, reward) -> Scoring:
+def scoring_for(
+    method: Algorithm, config: TrainConfig, task, reward, tokenizer
+) -> Scoring:
     """Make the scoring of responses."""
-    scoring = Scoring(reward, task.reward, config.group_size)
+    scoring = Scoring(reward, task.reward, tokenizer, config.group_size)
     if NAMED.get(config.advantage, method.advantages) is advantages.gdpo:
         scoring = replace(scoring, compare=partial(by_component, reward))
     if share := config.overlong_share:  # DAPO's soft punishment of long responses
@@ -400,16 +369,16 @@ def critic_for(model: Model, config: TrainConfig) -> tuple[Model, Value]:
     return critic, Value(of_critic, config.value_clip)
 
 
-def expected_teacher(
+def check_teacher(
     config: TrainConfig, method: Algorithm, teacher, loss_terms: Collection
 ) -> None:
     """Raise `UserError` if a teacher is missing, or nothing reads it."""
-    if teacher is None and config.advantage == "distillation":
+    if teacher is None:
         raise UserError("advantage='distillation' needs train(…, teacher=model)")
     estimator = NAMED.get(config.advantage, method.advantages)
     ours = [f for name, f in NAMED.items() if name != "distillation"]
     others = [term for term in loss_terms if not isinstance(term, KL | Entropy)]
-    if teacher is not None and estimator in ours and not others:
+    if estimator in ours and not others:
         raise UserError(
             "nothing in this run reads the teacher: set advantage='distillation', or "
             "see advantages.with_teacher and loss_terms.Distillation"
@@ -446,36 +415,25 @@ def has_penalty(method: Algorithm, hyperparameters: dict) -> bool:
 # Hooks
 
 
-def handed_in(
-    hooks: Collection[Callable],
-    folder: str | Path | None,
-    resume: bool,
-    overwrite: bool,
+def hooks_for(
+    hooks: Collection[Callable], progress: bool, folder, resume: bool, overwrite: bool
 ) -> list[Callable]:
-    """Return a user's hooks, with a `Checkpoint` if there is a folder.
-
-    Raises `UserError`, before any work, on a folder that cannot be used.
-    """
-    refuse_classes(hooks)
-    if folder is not None and any(isinstance(hook, Checkpoint) for hook in hooks):
-        raise UserError("checkpoint_dir and Checkpoint are the same: give one of them")
-    if folder is not None:
-        return [*hooks, Checkpoint(folder, resume, overwrite)]
-    if resume or overwrite:
-        raise UserError("resume and overwrite need a checkpoint_dir, got None")
-    return list(hooks)
-
-
-def hooks_for(own: list[Callable], progress: bool) -> list[Callable]:
     """Put the library's hooks around a user's, in the order in which they act.
 
     Evaluate first, so that the user's can read the accuracy; save before the last one,
-    which may raise an error.
+    which may raise an error. Raises `UserError` on a folder that cannot be used.
     """
-    after = [warn_if_never_right, evaluate, *own]
-    if progress:
-        after.append(Bar())
-    return [*after, stop_if_asked, check_staleness]
+    refuse_classes(hooks)
+    own = list(hooks)
+    if folder is not None:
+        if any(isinstance(hook, Checkpoint) for hook in hooks):
+            raise UserError("checkpoint_dir and Checkpoint are the same: give one")
+        own.append(Checkpoint(folder, resume, overwrite))
+    elif resume or overwrite:
+        raise UserError("resume and overwrite need a checkpoint_dir, got None")
+    bar = [Bar()] if progress else []
+    last = stop_if_asked, check_staleness
+    return [warn_if_never_right, evaluate, *own, *bar, *last]
 
 
 # Checks

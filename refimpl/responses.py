@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from refimpl.history import joined, mean, mean_over
 from refimpl.kl import k1, k3
@@ -98,7 +99,7 @@ class Responses:
 
 @dataclass(frozen=True)
 class Scoring:
-    """Score a rollout with `reward`, and measure correctness with the task's `own`.
+    """Score a rollout with `reward`, and measure with the task's `own` who is right.
 
     `punishment` of the span of each response is added to what is trained on. `compare`:
     see `Responses`. Raises `UserError` if one of the functions fails.
@@ -106,13 +107,13 @@ class Scoring:
 
     reward: Callable
     own: Callable
+    tokenizer: PreTrainedTokenizerBase
     group_size: int
     punishment: Callable[[Tensor], Tensor | float] = lambda span: 0.0
     compare: Callable[[Responses], Tensor] = Responses.compare
 
-    def __call__(
-        self, problems: list[dict], rollout: Rollout, texts: list[str]
-    ) -> Responses:
+    def __call__(self, problems: list[dict], rollout: Rollout) -> Responses:
+        texts = rollout.texts(self.tokenizer)
         # One row per response, as sampled: all G of a problem, then the next.
         rows = [problem for problem in problems for _ in range(self.group_size)]
         prompts = [row["prompt"] for row in rows]

@@ -9,13 +9,7 @@ from typing import Any
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from refimpl.validation import (
-    Count,
-    UserError,
-    guarded,
-    one_line,
-    shown,
-)
+from refimpl.validation import Count, UserError, guarded, one_line, shown
 
 
 @guarded
@@ -30,44 +24,40 @@ def score(
 
     The signature is TRL's: in addition to the task's columns, a function gets those of
     the arguments `OFFERED` that it takes. Completions are texts; `conversational` wraps
-    a function that reads messages. `component` is the name of a part of a summed
-    reward. A component may return None for an answer to which it does not apply, which
-    becomes NaN.
+    a function that reads messages. A `component` of a summed reward may return None for
+    an answer to which it does not apply, which becomes NaN.
 
     Raises `UserError`, with the reward function's own exception as its cause, unless
     the result is one finite number per completion.
     """
-    name = getattr(reward, "__name__", type(reward).__name__)
+    name = f"the reward function {getattr(reward, '__name__', type(reward).__name__)}"
     if component is not None:
-        name = f"{name} (component {component!r})"
+        name += f" (component {component!r})"
     columns = {c: x for c, x in columns.items() if c not in OFFERED or takes(reward, c)}
     try:
         paid = reward(prompts=[*prompts], completions=[*completions], **columns)
     except Exception as error:
         raise UserError(
-            f"the reward function {name} raised {one_line(error)}. It is called with "
-            "lists of texts (of messages, with rewards.conversational), as "
-            f"f(prompts=…, completions=…, {', '.join(f'{c}=…' for c in columns)}); "
-            "take **columns for the rest"
+            f"{name} raised {one_line(error)}. It is called with lists of texts (of "
+            "messages, with rewards.conversational), as f(prompts=…, completions=…, "
+            f"{', '.join(f'{c}=…' for c in columns)}); take **columns for the rest"
         ) from error
+    none: Any = None if component is None else math.nan
     try:
-        paid = list(paid)
-        rewards = [
-            math.nan if value is None and component is not None else float(value)
-            for value in paid
-        ]
+        paid = [*paid]
+        rewards = [float(none if value is None else value) for value in paid]
     except Exception:  # not a list, or not all numbers
         rewards = []
     if len(rewards) != len(completions):
         raise UserError(
-            f"the reward function {name} must return {len(completions)} numbers, one "
-            f"per completion; it returned {shown(paid)}"
+            f"{name} must return {len(completions)} numbers, one per completion; it "
+            f"returned {shown(paid)}"
         )
     for value, returned, completion in zip(rewards, paid, completions):
         if returned is not None and not math.isfinite(value):
             raise UserError(
-                f"the reward function {name} returned {value} for "
-                f"{completion[:80]!r}; every reward must be a finite number"
+                f"{name} returned {value} for {completion[:80]!r}; every reward must "
+                "be a finite number"
             )
     return rewards
 
@@ -114,10 +104,7 @@ def ignored(name: str, value: Any) -> None:
 
 def takes(reward: Callable, name: str) -> bool:
     """True if a function has an argument `name`, or accepts any keyword."""
-    try:
-        parameters = inspect.signature(reward).parameters
-    except (TypeError, ValueError):  # written in C
-        return False
+    parameters = inspect.signature(reward).parameters
     kinds = [p.kind for p in parameters.values()]
     return name in parameters or inspect.Parameter.VAR_KEYWORD in kinds
 
@@ -181,31 +168,27 @@ PARTS = ("sample", "held_out", "reward", "habit", "habits")
 
 def rows_of(task: Any, method: str, n: int, seed: int = 0) -> list[dict]:
     """Call task.method(n, seed). Raises `UserError` on an invalid task or rows."""
-    missing = [part for part in PARTS if not hasattr(task, part)]
-    if missing or isinstance(task, type):
+    lacks = [part for part in PARTS if not hasattr(task, part)]
+    if lacks or isinstance(task, type):
         raise UserError(
             f"task must be an object with {', '.join(PARTS)} (see refimpl.tasks), got "
-            + shown(task)
-            + (f", which lacks {', '.join(missing)}" if missing else "")
+            + (f"{shown(task)}, which lacks {', '.join(lacks)}" if lacks else "a class")
         )
+    call = f"task.{method}({n}, {seed})"
     try:
         rows = getattr(task, method)(n, seed)
     except UserError:
         raise  # its message is written for users
     except Exception as error:
-        raise UserError(
-            f"task.{method}({n}, {seed}) raised {one_line(error)}"
-        ) from error
-    several = isinstance(rows, list) and len(rows) > 0
-    for row in rows if several else [rows]:
-        alike = several and isinstance(row, dict) and row.keys() == rows[0].keys()
+        raise UserError(f"{call} raised {one_line(error)}") from error
+    listed = rows if isinstance(rows, list) else []
+    for row in listed or [rows]:
+        alike = isinstance(row, dict) and listed and row.keys() == listed[0].keys()
         if not (alike and isinstance(row.get("prompt"), str)):
             raise UserError(
                 f"task.{method} must return a list of dictionaries with a 'prompt' "
                 f"string and the same keys throughout; it returned {shown(row)}"
             )
     if len(rows) != n:
-        raise UserError(
-            f"task.{method}({n}, {seed}) returned {len(rows)} rows, not {n}"
-        )
+        raise UserError(f"{call} returned {len(rows)} rows, not {n}")
     return rows

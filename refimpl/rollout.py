@@ -96,12 +96,10 @@ class Rollout:
         results = [read(self.rows(index)) for index in rows.split(size)]
         # A part is as wide as its longest response: pad (B, T) and (B, L, layers, k).
         width = {2: self.mask.shape[1], 4: self.ids.shape[1]}
-        return [
-            None
-            if parts[0] is None
-            else torch.cat([pad_columns(x, width[x.ndim]) for x in parts])
-            for parts in zip(*results, strict=True)
-        ]
+        columns = zip(*results, strict=True)
+        given = [[x for x in parts if x is not None] for parts in columns]
+        padded = [[pad_columns(x, width[x.ndim]) for x in parts] for parts in given]
+        return [torch.cat(parts) if parts else None for parts in padded]
 
     @classmethod
     def join(cls, parts: Sequence["Rollout"]) -> "Rollout":
@@ -247,9 +245,8 @@ class Batch:
     ) -> Iterator[tuple["Batch", Float[Tensor, "b t"]]]:
         """Yield micro-batches of `size` rows, each with its part of `weight`.
 
-        Rows are sorted by length, so that a micro-batch holds little padding. With
-        `by_group`, groups are sorted by their longest row, and the rows of one group
-        stay together.
+        They are sorted by length, to hold little padding. With `by_group`, the rows of
+        a group stay together, and groups are sorted by their longest row.
         """
         length, passed = self.rollout.end, self.mask[rows].sum()
         if by_group:

@@ -1,12 +1,17 @@
-"""A run: the objects that the loop works with, and what it computes with them.
+"""A run: the objects that the loop works with, what it computes, and how it ends.
 
-`options.prepare` makes a `Run`. Nothing here decides anything: an object that a setting
-switches off is an empty list, a function that does nothing, or None.
+`options.prepare` makes a `Run`. Nothing in it decides anything: an object that a
+setting switches off is an empty list, a function that does nothing, or None. `session`
+keeps all complete rollouts if Ctrl-C, a signal or an error ends the run.
 """
 
 import contextlib
-from collections.abc import Callable
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -18,16 +23,18 @@ from refimpl import seeds
 from refimpl.advantages import Scored, token_rewards
 from refimpl.algorithms import Algorithm
 from refimpl.config import TrainConfig
+from refimpl.files import CheckpointError
 from refimpl.history import History, mean_over
 from refimpl.kl import k1
 from refimpl.logprobs import Reading
 from refimpl.loss_terms import Correction, Term, Value
-from refimpl.models import Model, precision
+from refimpl.models import Model, one_thread, precision
 from refimpl.moe import Drift, routed, visited_again
 from refimpl.responses import Responses, Scoring, sampler_mismatch
 from refimpl.rewards import rows_of
 from refimpl.rollout import Batch, Rollout
-from refimpl.sampling import Sampler
+from refimpl.sampling import Sampler, Sampling
+from refimpl.validation import UserError
 
 
 @dataclass(frozen=True)
@@ -40,10 +47,10 @@ class Fixed:
 
     rollout: Rollout
     old_logp: Float[Tensor, "B T"]
-    ref_logp: Float[Tensor, "B T"] | None
-    teacher_logp: Float[Tensor, "B T"] | None
-    values: Float[Tensor, "B T"] | None
-    metrics: dict[str, float]
+    ref_logp: Float[Tensor, "B T"] | None = None
+    teacher_logp: Float[Tensor, "B T"] | None = None
+    values: Float[Tensor, "B T"] | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -70,7 +77,7 @@ class Run:
     # The steps of `loop`, in its order
     fill_batch: Callable  # f(draw) → responses: one round, or dynamic sampling
     sampler: Sampler
-    scoring: Scoring  # f(problems, rollout, texts) → responses
+    score: Scoring  # f(problems, rollout) → responses with rewards
     old_logp_of: Literal["policy", "sampler"]  # whose log-probs are log π_old
     log_probs: Callable  # f(model, rollout, temperature) → (logp, entropy)
     turns: Callable  # f(rollout) → states of turns, for an estimator that compares them
@@ -116,19 +123,15 @@ class Run:
 
     def sample(self, problems: list[dict], step: int, refill: int = 0) -> Rollout:
         """Sample G responses to each problem; the task may answer them, as a tool."""
+        config = self.config
         return self.sampler.respond(
             self.tokenizer,
             [problem["prompt"] for problem in problems],
+            Sampling(config.group_size, **config.sampling),
             self.seed(step, "sample", refill),
             self.seed(step, "router", refill),
-            group_size=self.config.group_size,
-            observe=getattr(self.task, "observe", None),
-            **self.config.sampling,
+            getattr(self.task, "observe", None),
         )
-
-    def score(self, problems: list[dict], rollout: Rollout) -> Responses:
-        """Reward a rollout, and measure with the task's own reward who is right."""
-        return self.scoring(problems, rollout, rollout.texts(self.tokenizer))
 
     def read(self, model: Model, rollout: Rollout, replay: bool = False) -> Reading:
         """Compute a model's log-probs and entropies, nats, in this run's precision.
@@ -145,11 +148,7 @@ class Run:
         return Reading(logp, entropy, routing and Drift(rollout, routing))
 
     def passes(self, rollout: Rollout) -> tuple[Tensor | None, ...]:
-        """Compute log π_old with its experts, log π_ref, log π_T and V of some rows.
-
-        None where not needed: with `old_logp_of="sampler"` the sampler's log-probs are
-        log π_old.
-        """
+        """Compute log π_old and its experts, log π_ref, log π_T and V (or None)."""
         old_logp: Any = None
         visits: Any = (None, None)
         if self.old_logp_of == "policy":
@@ -165,11 +164,10 @@ class Run:
         return old_logp, *visits, *others, values
 
     def fixed(self, rollout: Rollout) -> Fixed:
-        """Compute what stays fixed during the updates: before the first of them.
-
-        log π_old is what the sampler stored as it drew the tokens. Where sampler and
-        policy may differ (`options.prepare` decides), it is a pass of the policy.
-        """
+        """Compute what stays fixed during the updates, before the first of them."""
+        others = self.reference or self.teacher or self.value
+        if self.old_logp_of == "sampler" and not others:
+            return Fixed(rollout, rollout.logp)  # stored as the tokens were drawn
         passes = rollout.in_parts(self.passes, self.config.micro_batch_size)
         old_logp, experts, router_logp, ref, teacher, values = passes
         mask, metrics = rollout.mask, dict[str, float]()
@@ -205,11 +203,103 @@ class Run:
         )
 
     def parts(self, mini: Batch, weight: Float[Tensor, "B T"]):
-        """Yield the micro-batches of a mini-batch, each with its part of `weight`.
-
-        A group with equal rewards has Â = 0 and no gradient. Its tokens count in the
-        weights, but need no forward pass, unless a KL or an entropy acts on them.
-        """
+        """Yield the micro-batches that need a pass, each with its part of `weight`."""
         rows = mini.informative_rows(keep_all=self.zero_advantage_rows_matter)
         by_group = getattr(self.log_probs, "by_group", False)  # reads a prompt once
         return mini.micro_batches(weight, rows, self.config.micro_batch_size, by_group)
+
+
+# How it ends
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal ended the run; the status of a command is 128 + `number`.
+
+    After Ctrl-C it carries the `history` so far.
+    """
+
+    history: Any = None
+
+    def __init__(self, reason: str, number: int = signal.SIGINT):
+        super().__init__(reason)
+        self.number = number
+
+
+ENDS_A_RUN = (KeyboardInterrupt, FloatingPointError, CheckpointError, UserError)
+"""Errors after which `train` returns the history, unless the user pressed Ctrl-C. A
+`UserError` comes from a reward, a scorer or a task that fails in a later rollout, or
+from dynamic sampling that finds no group."""
+
+
+@contextlib.contextmanager
+def session(run: Run, hooks: Collection[Callable]) -> Iterator[None]:
+    """Enter each hook's `around`, and keep all complete rollouts if the run ends early.
+
+    Errors of `ENDS_A_RUN` are stored in `History.ended`, and a warning says them. Any
+    other error, and Ctrl-C, is raised and carries the run's `history`: a loop over
+    seeds must not go on with the next one. Before the first rollout is complete, every
+    error is raised unchanged.
+    """
+
+    def request(number: int, _) -> None:
+        """Finish the rollout first; a second Ctrl-C does not wait for it."""
+        ending = run.history.ended is not None  # then only a moment is left
+        if run.stop_signal and number == signal.SIGINT and not ending:
+            raise KeyboardInterrupt
+        run.stop_signal = run.stop_signal or number
+
+    with one_thread(run.model), signals_to(request):
+        try:
+            with contextlib.ExitStack() as stack:
+                for hook in hooks:
+                    if hasattr(hook, "around"):
+                        stack.enter_context(hook.around(run))
+                yield
+        except BaseException as error:
+            if not run.history.rows:
+                raise
+            run.history.ended = error
+            run.optimizer.zero_grad(set_to_none=True)  # an update may be cut short
+            if not isinstance(error, ENDS_A_RUN):
+                error.history = run.history  # type: ignore[attr-defined]
+                raise
+            run.history.ended = ended = with_progress(run, error)
+            if isinstance(ended, Interrupted) and ended.number == signal.SIGINT:
+                ended.history = run.history
+                ended.add_note("sys.last_value.history holds the history so far")
+                raise ended from None
+            # Up to the caller of `train`, past a context manager and two decorators.
+            warnings.warn(str(run.history.ended), stacklevel=6)
+
+
+def with_progress(run: Run, error: BaseException) -> BaseException:
+    """Make an error of the same class whose message also has the run's progress."""
+    kind: Any = type(error)
+    why = str(error)
+    if isinstance(error, KeyboardInterrupt):
+        number = run.stop_signal or signal.SIGINT
+        kind = partial(Interrupted, number=number)
+        why = signal.Signals(number).name
+        if number == signal.SIGINT:
+            why = "interrupted"
+    done = f"stopped after {len(run.history)} of {run.config.rollouts} rollouts"
+    notes = getattr(error, "__notes__", [])  # of a checkpoint that could not be written
+    ended = kind("; ".join([f"{done}: {why}", *notes]))
+    ended.__cause__ = error
+    return ended
+
+
+@contextlib.contextmanager
+def signals_to(handler: Callable) -> Iterator[None]:
+    """Handle SIGINT, SIGTERM and SIGHUP by `handler` inside the block."""
+    before = {}
+    if threading.current_thread() is threading.main_thread():  # others get no signals
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+            number = getattr(signal, name, None)
+            if number and signal.getsignal(number) is not signal.SIG_IGN:  # nohup's
+                before[number] = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

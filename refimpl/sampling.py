@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
@@ -44,7 +44,8 @@ from refimpl.validation import (
 class Sampling(NamedTuple):
     """Settings of the sampler: G responses per prompt, lengths in tokens.
 
-    top_k and top_p restrict the tokens that may be drawn; None and top_p = 1 do not.
+    top_k and top_p restrict the tokens that may be drawn; None and top_p = 1 do not. A
+    response ends with turn `max_turns`, in a task that answers.
     """
 
     group_size: int = 1
@@ -52,6 +53,7 @@ class Sampling(NamedTuple):
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
+    max_turns: int | None = None
 
 
 def log_distribution(
@@ -113,25 +115,21 @@ def sample(
     are longer than the model allows. Temperature 0 is not allowed, because a log-prob
     needs a distribution; 0.01 is close to it.
     """
-    sampling = Sampling(group_size, max_new_tokens, temperature, top_k, top_p)
-    return sampled(model, tokenizer, prompts, sampling, seed, observe, max_turns)
+    limits = group_size, max_new_tokens, temperature, top_k, top_p, max_turns
+    return sampled(model, tokenizer, prompts, Sampling(*limits), seed, observe)
 
 
 def sampled(
-    model: Model,
-    tokenizer: PreTrainedTokenizerBase,
-    prompts: Collection[str],
-    sampling: Sampling,
-    seed: int,
-    observe: Callable | None = None,
-    max_turns: int | None = None,
+    model: Model, tokenizer, prompts, sampling: Sampling, seed: int, observe=None
 ) -> Rollout:
     """Compute `sample`, whose arguments have been checked."""
     encoded = encode(model, tokenizer, prompts, sampling.max_new_tokens)
     generator = seeds.generator(seed, model.device)
     ends = end_tokens(model, tokenizer)
-    answers = Environment(observe, tokenizer, max_turns) if observe else None
-    with without_dropout(model), cast_once(model):
+    answers = Environment(observe, tokenizer, sampling.max_turns) if observe else None
+    autocast = torch.is_autocast_enabled(model.device.type)
+    casts: Any = cast_once(model) if autocast else contextlib.nullcontext()
+    with without_dropout(model), casts:
         rollout = sample_ids(model, encoded, ends, sampling, generator, answers)
     # Tensors made in inference mode cannot enter a graph; copies of their rows can.
     return rollout.rows(torch.arange(len(rollout), device=model.device))
@@ -147,12 +145,12 @@ def sample_ids(
     environment: "Environment | None" = None,
 ) -> Rollout:
     """Sample responses to prompts of token ids; padding is 0 and never read."""
-    G, limit, device = sampling.group_size, sampling.max_new_tokens, model.device
-    row = torch.arange(len(encoded) * G, device=device)  # of unfinished responses
-    draws: list[tuple[Tensor, ...]] = []
+    limit = sampling.max_new_tokens
     # 1. Read each prompt once: its G responses share the cache up to there.
     reader = decoder(model)(model, encoded, limit)
-    logits = reader.prompts(G)
+    logits = reader.prompts(sampling.group_size)
+    rollout = without_responses(encoded, sampling, logits)
+    row = torch.arange(len(rollout), device=logits.device)  # of unfinished responses
     for t in range(limit):
         # 2. Draw a token per row. Record its log-prob now: it is log μ, exactly,
         # and log π_old, too, where the sampler is the policy.
@@ -161,11 +159,16 @@ def sample_ids(
         token = draw_token(prob, generator)
         logp = log_prob.gather(1, token)[:, 0]
         entropy = -prob.mul_(log_prob).nansum(-1)  # 0 · log 0 is 0
-        own, over = torch.ones_like(row, dtype=torch.bool), (token == ends).any(-1)
+        own, end = torch.ones_like(row, dtype=torch.bool), (token == ends).any(-1)
+        over = end
         if environment is not None:
-            own, over = environment.exchange(row, token, over)
+            own, over = environment.exchange(row, token, end)
             logp, entropy = logp * own, entropy * own
-        draws.append((row, token, logp, entropy, own))
+        # A response begins right after its prompt, so no attention mask is needed.
+        rollout.ids[row, rollout.prompt_length[row] + t] = token[:, 0]
+        rollout.mask[row, t] = own.float()
+        rollout.logp[row, t], rollout.entropy[row, t] = logp, entropy
+        rollout.truncated[row] = ~(own & end)
         # 3. Drop finished rows, so that a long response does not make all others wait.
         going = (~over).nonzero()[:, 0]
         row, token = row[going], token[going]
@@ -174,7 +177,6 @@ def sample_ids(
             break
         reader.keep(going)
         logits = reader.next(token)
-    rollout = to_rollout(encoded, draws, ends, sampling)
     # A diverged policy ends the run here, before NaN reaches the loss and the history.
     if not rollout.logp.isfinite().all():
         raise UserError(
@@ -184,38 +186,18 @@ def sample_ids(
     return rollout
 
 
-def to_rollout(
-    encoded: list[list[int]],
-    draws: list[tuple[Tensor, ...]],
-    ends: Int[Tensor, " n"],
-    sampling: Sampling,
+def without_responses(
+    encoded: list[list[int]], sampling: Sampling, logits: Float[Tensor, "B V"]
 ) -> Rollout:
-    """Make a rollout from prompts and draws.
-
-    A draw holds, for one step, the unfinished rows with their tokens, log-probs and
-    entropies, and whether the policy drew the token (else it was inserted).
-    """
-    row, token, logp, entropy, own = (torch.cat(column) for column in zip(*draws))
-    G, limit, device = sampling.group_size, sampling.max_new_tokens, row.device
-    # Steps get shorter as rows finish. (row, step) is the place of each number.
-    count = torch.tensor([len(rows) for rows, *_ in draws])
-    step = torch.arange(len(draws)).repeat_interleave(count).to(device)
-
-    def as_table(values: Tensor) -> Shaped[Tensor, "B T"]:
-        table = values.new_zeros(len(encoded) * G, limit)
-        table[row, step] = values
-        return table
-
-    ids = pad_sequence([torch.tensor(prompt) for prompt in encoded], True)
-    group = torch.arange(len(encoded)).repeat_interleave(G).to(device)
+    """Make a rollout of prompts alone, with room for the responses."""
+    G, limit, device = sampling.group_size, sampling.max_new_tokens, logits.device
+    group = torch.arange(len(encoded), device=device).repeat_interleave(G)
     length = torch.tensor([len(prompt) for prompt in encoded], device=device)[group]
-    ids = F.pad(ids.to(device), (0, limit))[group]
-    # The response begins right after its prompt: no gap, so no attention mask later.
-    ids[row, length[row] + step] = token[:, 0]
-    ended = as_table((token == ends).any(-1) & own)
-    mask = as_table(own.float())
-    logp, entropy = as_table(logp), as_table(entropy)
-    return Rollout(ids, length, mask, logp, entropy, ~ended.any(-1), group)
+    ids = pad_sequence([torch.tensor(prompt) for prompt in encoded], True).to(device)
+    mask = torch.zeros(len(group), limit, device=device)
+    logp, entropy = at_least_float32(logits.new_zeros(2, len(group), limit))
+    ids = F.pad(ids, (0, limit))[group]
+    return Rollout(ids, length, mask, logp, entropy, group >= 0, group)
 
 
 class Environment:
@@ -282,13 +264,13 @@ def draw_token(
 @contextlib.contextmanager
 def without_dropout(model: Model) -> Iterator[None]:
     """Put the model into eval mode, and restore its mode after the block."""
-    before = [(module, module.training) for module in model.modules()]
+    training = [module for module in model.modules() if module.training]
     model.eval()
     try:
         yield
     finally:
-        for module, training in before:
-            module.training = training
+        for module in training:
+            module.training = True
 
 
 def end_tokens(model: PreTrainedModel, tokenizer) -> Int[Tensor, " n"]:
@@ -300,19 +282,13 @@ def end_tokens(model: PreTrainedModel, tokenizer) -> Int[Tensor, " n"]:
     return torch.tensor(sorted(ends), device=model.device)
 
 
-def unknown(tokenizer: PreTrainedTokenizerBase, character: str) -> bool:
-    """True if the tokenizer maps `character` to its unknown token."""
-    ids = tokenizer(character, add_special_tokens=False)["input_ids"]
-    return tokenizer.unk_token_id in ids
-
-
-def refuse_strange(
-    tokenizer: PreTrainedTokenizerBase, text: str, ids: list[int], what: str
-) -> None:
+def refuse_strange(tokenizer, text: str, ids: list[int], what: str) -> None:
     """Raise `UserError` if `text` has characters unknown to the tokenizer."""
-    if tokenizer.unk_token_id not in ids or tokenizer.unk_token in text:
+    unknown = tokenizer.unk_token_id
+    if unknown not in ids or tokenizer.unk_token in text:
         return
-    strange = [c for c in dict.fromkeys(text) if unknown(tokenizer, c)]
+    each = {c: tokenizer(c, add_special_tokens=False)["input_ids"] for c in text}
+    strange = [c for c, own in each.items() if unknown in own]
     if strange:  # else the tokenizer adds the unknown token itself, as a BOS
         raise UserError(
             f"the tokenizer does not know {', '.join(map(repr, strange))} in the "
@@ -321,19 +297,12 @@ def refuse_strange(
 
 
 def encode(
-    model: Model,
-    tokenizer: PreTrainedTokenizerBase,
-    prompts: Collection[str],
-    max_new_tokens: int,
+    model: Model, tokenizer, prompts: Collection[str], max_new_tokens: int
 ) -> list[list[int]]:
-    """Encode prompts as token ids, with one BOS token instead of two.
+    """Encode prompts as token ids. Raises `UserError` on one that cannot be answered.
 
     Many chat templates begin with a BOS token, and many tokenizers add one. Models are
-    not trained on prompts that begin with two.
-
-    Raises `UserError` if the tokenizer has tokens that the model lacks, or if a prompt
-    has no token, has characters unknown to the tokenizer, or leaves too little room for
-    a response.
+    not trained on prompts that begin with two, so one of them is dropped.
     """
     check_pair(model, tokenizer)
     rows, bos = tokenizer(list(prompts))["input_ids"], tokenizer.bos_token_id
@@ -397,9 +366,7 @@ class Decoder:
             **{self.cached: self.cache},
         ).logits[:, -1]
 
-    def next(self, tokens: Int[Tensor, "B 1"]) -> Float[Tensor, "B V"]:
-        """Append one token per row, and compute the logits after it."""
-        return self.forward(tokens)
+    next = forward  # called with one token per row
 
     def keep(self, rows: Int[Tensor, " b"]) -> None:
         """Keep only these rows."""
@@ -439,23 +406,14 @@ class Sampler:
         """Copy the policy's weights. Does nothing here: they are shared."""
 
     def respond(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        prompts: Collection[str],
-        seed: int,
-        noise_seed: int,
-        observe: Callable | None = None,
-        max_turns: int | None = None,
-        **sampling,
+        self, tokenizer, prompts, sampling: Sampling, seed, noise_seed, observe=None
     ) -> Rollout:
-        """Sample with the current weights; `sampling` are the fields of `Sampling`."""
+        """Sample with the current weights; the routers' noise has a seed of its own."""
         watched: Any = contextlib.nullcontext()
         if self.records:
-            # Noise has its own generator: with and without it, the same random numbers
-            # draw the tokens.
+            # With and without noise, the same random numbers draw the tokens.
             generator = seeds.generator(noise_seed, self.model.device)
             watched = routed(self.model, noise=self.noise, generator=generator)
         with precision(self.model, self.dtype), watched as routing:
-            settings = Sampling(**sampling), seed, observe, max_turns
-            rollout = sampled(self.model, tokenizer, prompts, *settings)
+            rollout = sampled(self.model, tokenizer, prompts, sampling, seed, observe)
         return recorded(rollout, routing) if self.records else rollout

@@ -204,13 +204,12 @@ def warm_start(
     device: str | torch.device = "cpu",
     fresh: bool = False,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list[float]]:
-    """Load or train the warm-started policy.
+    """Return the warm-started policy, its tokenizer, and each step's SFT loss (nats).
 
-    Returns it with its tokenizer and the SFT loss (nats) of each step. A policy that
-    the package ships is loaded at once; otherwise it comes from the cache, or is
-    trained and cached (`tiny` takes half a minute to two minutes on one core). `fresh`
-    trains it in any case, `REFIMPL_OWN_STARTS=1` ignores shipped policies, and
-    `REFIMPL_SALT` changes those that are trained.
+    A policy that the package ships is loaded at once; otherwise it comes from the
+    cache, or is trained (`tiny` takes half a minute to two minutes on one core) and
+    cached. `fresh` trains it in any case, `REFIMPL_OWN_STARTS=1` ignores shipped
+    policies, and `REFIMPL_SALT` changes those that are trained.
 
     Raises `UserError` if the policy is damaged or the installed version of transformers
     cannot read it, if the cache cannot be written, or if the world writes letters that

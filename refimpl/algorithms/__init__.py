@@ -55,19 +55,23 @@ _METHODS = (
     DRO,
     KIMI,
 )
-ALGORITHMS: dict[str, Algorithm] = {method.name: method for method in _METHODS}
+
+
+class Registry(dict[str, Algorithm]):
+    """Algorithms by name. An unknown name raises `UserError` with the nearest one."""
+
+    def __missing__(self, name: str):
+        raise UserError(
+            f"unknown algorithm {name!r}{nearest(name, self)}; one of: "
+            f"{', '.join(self)}"
+        )
+
+
+ALGORITHMS = Registry({method.name: method for method in _METHODS})
 
 
 def get(name: str) -> Algorithm:
-    """Return the algorithm called `name`.
-
-    Raises `UserError`, which suggests the nearest name, if there is none.
-    """
-    if not isinstance(name, str) or name not in ALGORITHMS:
-        raise UserError(
-            f"unknown algorithm {name!r}{nearest(name, ALGORITHMS)}; "
-            f"one of: {', '.join(ALGORITHMS)}"
-        )
+    """Return the algorithm called `name`. Raises `UserError` if there is none."""
     return ALGORITHMS[name]
 
 

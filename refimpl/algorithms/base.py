@@ -275,20 +275,14 @@ def weighted(
     objective: Objective, tokens: Tokens
 ) -> tuple[Float[Tensor, ""], dict[str, Float[Tensor, ""]]]:
     """Compute − Σ weight · objective, and its metrics for the history."""
+    low, high, response = objective.low, objective.high, tokens.mask.bool()
     # Outside the mask the value may be NaN, and NaN · 0 is NaN: select, not multiply.
-    value = torch.where(tokens.mask.bool(), objective.value, 0.0)
-    return -(value * tokens.weight).sum(), _metrics(objective, tokens)
-
-
-def _metrics(objective: Objective, tokens: Tokens) -> dict[str, Float[Tensor, ""]]:
-    if objective.low is None and objective.high is None:
-        return {}
-    response = tokens.mask.bool()
+    loss = -(torch.where(response, objective.value, 0.0) * tokens.weight).sum()
+    if low is None and high is None:
+        return loss, {}
     # A micro-batch may consist of filtered responses alone.
     count, none = response.sum().clamp(min=1), torch.zeros_like(response)
-    low = none if objective.low is None else objective.low
-    high = none if objective.high is None else objective.high
-    return {
-        f"clip_ratio/{side}_mean": (hit & response).sum() / count
-        for side, hit in {"low": low, "high": high, "region": low | high}.items()
-    }
+    low, high = none if low is None else low, none if high is None else high
+    sides = {"low": low, "high": high, "region": low | high}.items()
+    shares = {side: (hit & response).sum() / count for side, hit in sides}
+    return loss, {f"clip_ratio/{side}_mean": share for side, share in shares.items()}

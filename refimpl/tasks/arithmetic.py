@@ -186,17 +186,13 @@ def rare_careful() -> Arithmetic:
 
 def make_tokenizer(characters: str = CHARACTERS) -> PreTrainedTokenizerFast:
     """Make a tokenizer with one token per character, `<pad>`, `<eos>` and `<unk>`."""
-    vocabulary = ["<pad>", "<eos>", "<unk>", *characters]
+    special = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>"}
+    vocabulary = [*special.values(), *characters]
     tokenizer = Tokenizer(
         models.WordLevel({t: i for i, t in enumerate(vocabulary)}, unk_token="<unk>")
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="<pad>",
-        eos_token="<eos>",
-        unk_token="<unk>",
-        padding_side="left",
-        model_max_length=128,
+        tokenizer_object=tokenizer, padding_side="left", model_max_length=128, **special
     )

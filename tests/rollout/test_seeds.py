@@ -8,7 +8,7 @@ import pytest
 from refimpl import collect, sample, seeds, updates
 from refimpl.evaluation import scores
 from refimpl.models import build
-from refimpl.sampling import Sampler
+from refimpl.sampling import Sampler, Sampling
 from refimpl.tasks import Arithmetic, Calculator
 from tests.worlds import (
     TOKENIZER,
@@ -44,7 +44,8 @@ def shuffled() -> str:
 def router_noise() -> str:
     """In the prompt, which is read before a token is drawn."""
     sampler = Sampler(random_moe(), noise=2.0, records=True)
-    rollout = sampler.respond(TOKENIZER, ["3+9="], 0, 1, max_new_tokens=1)
+    limit = Sampling(max_new_tokens=1)
+    rollout = sampler.respond(TOKENIZER, ["3+9="], limit, 0, 1)
     return str(rollout.router_logp.tolist())
 
 

@@ -39,7 +39,7 @@ def test_answers_and_noise_have_a_seed_each():
     for step in range(2):
         collect(run, step)
     calls = run.sampler.respond.call_args_list
-    assert len({seed for call in calls for seed in call.args[2:]}) == 4
+    assert len({seed for call in calls for seed in call.args[3:5]}) == 4
 
 
 @pytest.mark.parametrize("rollout_dtype", [None, "bfloat16"])
