@@ -14,22 +14,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import (
-    AutoModelForCausalLM,
-    GPT2Config,
-    LlamaConfig,
-    PreTrainedModel,
-)
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PreTrainedModel
 
-from refimpl import (
-    TrainConfig,
-    UserError,
-    collect,
-    loop,
-    prepare,
-    train,
-    warm_start,
-)
+from refimpl import TrainConfig, UserError, collect, loop, prepare, train, warm_start
 from refimpl.cli import pairs
 from refimpl.corrections import RULES
 from refimpl.history import Meter

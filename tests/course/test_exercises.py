@@ -8,17 +8,7 @@ import pytest
 import torch
 
 from course.kit.by_hand import RATIOS, TEXTS, answers, compare
-from course.kit.exercise import (
-    EMPTY,
-    RIGHT,
-    WRONG,
-    _same,
-    exercises,
-    judge,
-    typed,
-    typed_cells,
-    verdict,
-)
+from course.kit.exercise import _same, exercises, typed, typed_cells, verdict
 
 ALL = exercises()
 each = pytest.mark.parametrize("key", ALL)
@@ -129,28 +119,28 @@ TYPED = typed_cells()
 
 @pytest.mark.parametrize("key", TYPED)
 def test_a_typed_cell_hands_back_what_is_right_and_names_each_mistake(key, capsys):
-    exercise = TYPED[key]
-    assert typed(key, exercise.solution) is exercise.solution
-    assert "run your function" in capsys.readouterr().out
-    for says, mistake in exercise.wrong():
-        assert judge(exercise, mistake) == (WRONG, says)
-        assert typed(key, mistake) is exercise.solution
-        assert says in capsys.readouterr().out
+    exercise, name = TYPED[key], key.partition(".")[2]
+
+    def says(attempt, back=None) -> str:
+        """What is printed; the solution or `back` is handed back."""
+        assert typed(key, attempt) is (back or exercise.solution)
+        return capsys.readouterr().out
+
+    def own(*case):
+        return exercise.solution(*case)
+
+    assert says(own, own) == f"✓ {name}  Right. The cells below run your function.\n"
+    for said, mistake in exercise.wrong():
+        assert says(mistake).startswith(f"✗ {name}  {said} Until")
     assert len(exercise.mistakes) >= 3 and exercise.cases
 
     def stub(*_): ...
 
-    assert judge(exercise, stub)[0] == EMPTY and typed(key, stub) is exercise.solution
-    assert judge(exercise, lambda *_: "nonsense")[0] == WRONG
+    assert "Nothing typed yet" in says(stub)
+    assert says(lambda *_: "nonsense")[0] == "✗"
     right = exercise.solution(*copy.deepcopy(exercise.cases[0]))
     if isinstance(right, torch.Tensor) and right.ndim:  # the cells below need one
-
-        def as_list(*case):
-            return exercise.solution(*case).tolist()
-
-        assert typed(key, as_list) is exercise.solution
-        assert "return a tensor" in capsys.readouterr().out
-    assert judge(exercise, exercise.solution)[0] == RIGHT
+        assert "return a tensor" in says(lambda *case: own(*case).tolist())
 
 
 # The answers that every chapter follows by hand

@@ -16,6 +16,7 @@ from course.kit.explorer import STORED
 from web import __main__, build, glossary, page, start
 from web.page import Page, SiteError
 
+pytestmark = pytest.mark.ci
 GATE = "10_gate.json"
 PICTURE = io.BytesIO()
 Image.new("RGB", (9, 9)).save(PICTURE, "png")

@@ -11,16 +11,12 @@ from course.kit import claims, methods
 from course.kit.exercise import exercises
 from experiments.claims import CLAIMS, SECOND
 from refimpl.algorithms import ALGORITHMS
-from web import (
-    bibliography,
-    build,
-    instructor,
-    ledger,
-    start,
-)
+from web import bibliography, build, instructor, ledger, start
 from web.exercises import Part, _owners
 from web.markdown import markdown
 from web.page import NOTEBOOKS, Page, prose, text_of
+
+pytestmark = pytest.mark.ci
 
 
 def chapter(path) -> Page:

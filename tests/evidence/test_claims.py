@@ -9,15 +9,7 @@ import pytest
 from experiments import effects
 from experiments.arms import ARMS, ON_DENSE
 from experiments.claims import CLAIMS, SECOND, STUDIES
-from experiments.effects import (
-    RATES,
-    Best,
-    Breaking,
-    Claim,
-    Contrast,
-    Mean,
-    Sum,
-)
+from experiments.effects import RATES, Best, Breaking, Claim, Contrast, Mean, Sum
 from experiments.finding import FINDING
 from experiments.grid import RUNS, Cell
 from experiments.statistics import Estimate
