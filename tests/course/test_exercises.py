@@ -143,9 +143,6 @@ def test_a_typed_cell_hands_back_what_is_right_and_names_each_mistake(key, capsy
         assert "return a tensor" in says(lambda *case: own(*case).tolist())
 
 
-# The answers that every chapter follows by hand
-
-
 def test_the_answers_are_what_their_names_say():
     one = answers()
     assert [len(text) for text in TEXTS] == one.mask.sum(-1).tolist()

@@ -72,10 +72,6 @@ def lab(tmp_path_factory) -> Iterator[Lab]:
         yield server
 
 
-def test_the_first_page_is_chapter_00(lab):
-    assert "00 · Start here" in front_door.chapter_00(lab)
-
-
 def is_as_committed(text: str, name: str) -> bool:
     """Whether `git pull` meets no change: only the version of Python is one's own."""
     committed = (ROOT / "notebooks" / name).read_text(encoding="utf-8")

@@ -95,9 +95,6 @@ def test_score_centering_has_one_gradient_for_every_baseline(baseline, without):
     assert_close(*exact, rtol=0, atol=1e-12)
 
 
-# Chapter 16
-
-
 def test_the_fork_is_read_at_the_first_character():
     """Prompts of two lengths; each is read by itself, without padding."""
     model, prompts = random_model(), ["1+2=", "1+2+3="]

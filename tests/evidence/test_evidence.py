@@ -54,9 +54,6 @@ def outcomes_of(folder: Path, given: list[dict], **cell) -> pd.Series:
     return outcomes(*store.read(filled(folder, run))).iloc[0]
 
 
-# Names and outcomes
-
-
 def test_stored_runs_have_the_names_that_they_would_get_today():
     """No formula has changed; and of each arm, world and K one name is made again."""
     runs, _ = evidence.read(STORED)
@@ -99,9 +96,6 @@ def test_each_outcome_has_its_rollouts_and_what_is_not_known_is_left_out(tmp_pat
     assert {name: run[name] for name in expected} == pytest.approx(expected)
 
 
-# plan and run
-
-
 @pytest.mark.parametrize("names", [["3b", "breaking"], ["breaking", "3b"]])
 def test_a_cell_is_run_once_with_the_most_seeds_that_any_claim_asks_for(names):
     jobs, shared = evidence.wanted(names), Cell("GRPO", 2e-4, 4)
@@ -131,9 +125,6 @@ def test_new_runs_begin_where_everybody_can_and_share_no_dice(tmp_path, monkeypa
     for line in late.itertuples():
         settings = grid.WORLDS[line.world](seed=line.start)
         assert line.weights == line.begins == weights_digest(settings)
-
-
-# Real runs
 
 
 @pytest.fixture
@@ -213,9 +204,6 @@ def test_a_run_in_which_nothing_moves_is_stored_with_the_reason():
     own.weights = lambda job: "w"
     made, known = own.run({})
     assert 0 < len(made) < 6 and "the policy does not move" in known["ended"]
-
-
-# Ledger and check
 
 
 def full(folder: Path, r3=0.0) -> Path:
@@ -350,9 +338,6 @@ def test_a_damaged_store_is_named_and_left_as_it_is(kind, broken, what, out, cap
         assert f"{str(out)!r} are damaged" in line and what in line
         assert f"git checkout {out.parent}" in line
     assert {file: file.read_bytes() for file in out.parent.iterdir()} == before
-
-
-# maj@k: the answer that most of a lot give, lot by lot
 
 
 @pytest.mark.parametrize(

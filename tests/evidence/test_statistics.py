@@ -52,9 +52,6 @@ def test_corrections_for_many_tests_by_hand():
     assert holms([0.9, 0.8]) == [1.0, 1.0]
 
 
-# One side or two on a pretrained model
-
-
 def test_a_seed_counts_with_all_of_its_runs():
     names = ["arm", "task", "updates", "rate", "seed"]
     one, two = PAIRS["hard"]

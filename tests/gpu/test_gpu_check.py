@@ -38,9 +38,6 @@ def test_every_part_is_timed_by_its_tokens(figures):
     assert "fetch smollm2" in figures["SmolLM2 with a LoRA"]["not measured"]
 
 
-# What goes wrong while measuring
-
-
 def only(monkeypatch, **parts):
     monkeypatch.setattr(check, "parts", lambda here: parts)
 

@@ -34,9 +34,6 @@ def changed(row: int, name: str, value) -> History:
     return history
 
 
-# Reading
-
-
 def test_a_column_has_one_number_a_rollout_and_nan_where_there_is_none():
     history = changed(2, "kl", 0.25)
     assert len(history) == 3 and history["reward"] == [0.1, 1 / 3, -5e-324]
@@ -62,9 +59,6 @@ def test_all_but_time_samples_and_the_model_counts_for_equality():
     others = [changed(1, "reward", math.nextafter(1 / 3, 1)), changed(0, "new", None)]
     others += [History("ppo", example().rows), History("grpo", example().rows[:2])]
     assert all(example() != other for other in others)
-
-
-# CSV
 
 
 OTHER = st.sampled_from([np.float32(0.5), torch.tensor(2.0), 3, True, None])
@@ -94,9 +88,6 @@ def test_a_file_that_is_no_history_is_refused(tmp_path):
         path.write_text(content)
         with pytest.raises(ValueError, match=r"bad\.csv is not a history"):
             History.load(path)
-
-
-# The updates of a rollout
 
 
 def part_of(z, mask, tokens, passed=None):
@@ -142,8 +133,6 @@ def test_a_meter_by_hand():
         abs=1e-6,
     )
 
-
-# Samples
 
 NASTY = "a\x1b[31mred\x1b[0m\r\n\x07\u202eback\u2028\ud800\x9b2J\t\x7f語"
 
