@@ -90,9 +90,6 @@ def test_a_newcomer_gets_from_the_first_page_to_a_slider_that_moves(lab):
     path = lab.folder / "notebooks" / of_10
     with chromium(1400, 900) as page:
 
-        def seen(condition, what: str):
-            return wait(condition, what, page)
-
         def click(asked: tuple[str, str]) -> bool:
             page.execute_script(FOUND, *asked).click()
             return True
@@ -105,26 +102,26 @@ def test_a_newcomer_gets_from_the_first_page_to_a_slider_that_moves(lab):
             return (page.execute_script(PICTURE) or before) != before
 
         page.get(f"{lab.address}?token={lab.token}")
-        seen(lambda: page.execute_script(FOUND, "h1", "00 · Start here"), "chapter 00")
+        wait(lambda: page.execute_script(FOUND, "h1", "00 · Start here"), "chapter 00")
         page.get(f"{home}/{of_10}")
-        seen(lambda: page.execute_script(FOUND, *IMAGE), "the picture of chapter 10")
-        seen(lambda: page.execute_script(LOADED), "its file")
-        slider = seen(lambda: page.execute_script(FOUND, *TAU), "a slider")
+        wait(lambda: page.execute_script(FOUND, *IMAGE), "the picture of chapter 10")
+        wait(lambda: page.execute_script(LOADED), "its file")
+        slider = wait(lambda: page.execute_script(FOUND, *TAU), "a slider")
         before = page.execute_script(CURVES)
         slider.send_keys(RIGHT * 2)
-        seen(lambda: page.execute_script(CURVES) != before, "another curve")
+        wait(lambda: page.execute_script(CURVES) != before, "another curve")
         assert slider.accessible_name == "τ_pos, for Â > 0"
         assert slider.get_attribute("aria-valuetext") == "2.5"
-        seen(lambda: page.execute_script(IDLE), "a kernel")
-        picture = seen(lambda: page.execute_script(FOUND, *STILL), "a picture")
+        wait(lambda: page.execute_script(IDLE), "a kernel")
+        picture = wait(lambda: page.execute_script(FOUND, *STILL), "a picture")
         assert len(picture.get_attribute("alt")) > 30
         before = path.stat().st_mtime_ns
-        seen(lambda: save() or path.stat().st_mtime_ns > before, "a save")
-        seen(lambda: is_as_committed(path.read_text("utf-8"), of_10), "all of it")
-        seen(lambda: click(TITLE), "its title")
+        wait(lambda: save() or path.stat().st_mtime_ns > before, "a save")
+        wait(lambda: is_as_committed(path.read_text("utf-8"), of_10), "all of it")
+        wait(lambda: click(TITLE), "its title")
         for _ in range(2):  # the title's cell, and the first one with code
             page.switch_to.active_element.send_keys(SHIFT_ENTER)
-        seen(lambda: click(CELL), "the explorer's cell")
+        wait(lambda: click(CELL), "the explorer's cell")
         page.switch_to.active_element.send_keys(SHIFT_ENTER)
-        before = seen(lambda: page.execute_script(PICTURE), "an explorer's picture")
-        seen(lambda: moved(before), "another picture")
+        before = wait(lambda: page.execute_script(PICTURE), "an explorer's picture")
+        wait(lambda: moved(before), "another picture")

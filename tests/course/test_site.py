@@ -142,7 +142,7 @@ def test_what_an_exercise_replies_is_what_the_checker_says(stem, site, browser):
             assert (said, mark) == (reply, how), key
             assert kept == ("right" if how == "right" else None), key
     browser.refresh()  # returns before the page's scripts have run, at times
-    wait(lambda: {*browser.execute_script(DONE)} == asked.keys(), "marks", browser)
+    wait(lambda: {*browser.execute_script(DONE)} == asked.keys(), "marks")
 
 
 def type_in(site, browser, text: str) -> list[str]:

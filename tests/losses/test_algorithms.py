@@ -63,8 +63,6 @@ def test_a_kl_that_is_no_number_is_outside_of_dppos_bound():
     assert (found.value.item(), found.high.item()) == (0, True)
 
 
-# The papers' entries, in chapter order
-
 TWO = {"epsilon_low": 0.2, "epsilon_high": 0.2, "dual_clip": None}
 NARROW = {"epsilon_low": 3e-4, "epsilon_high": 4e-4, "dual_clip": None}
 CAP = {"max_ratio": 5.0, "mask_epsilon_low": None, "mask_epsilon_high": None}
@@ -76,7 +74,7 @@ LONGER = NARROW | {"epsilon_low": 2e-3, "epsilon_high": 2.5e-3}
 KERNEL = {"k_pos": 2.0, "lambda_pos": 3.0, "k_neg": 3.0, "lambda_neg": 2.0}
 BY_ROW, BY_TOKEN = "seq_mean_token_mean", "token_mean"
 SUMMED = "seq_mean_token_sum"
-PAPERS = {  # hyperparameters, normaliser, advantages
+PAPERS = {  # in chapter order: hyperparameters, normaliser, advantages
     "reinforce": ({"correct": False}, BY_ROW, "leave_one_out"),
     "ppo": (TWO, BY_TOKEN, "gae"),
     "grpo": (TWO, BY_ROW, "group_relative"),

@@ -54,7 +54,7 @@ with install_import_hook("refimpl", "checker.check"):
     test_shapes.training()
     sys.exit(pytest.main("-q -n 0 -o addopts= -p no:nbval".split() + sys.argv[1:]))
 """
-PARTS = "hand_values kl advantages curves credit"
+PARTS = "hand_values kl advantages closed_forms credit"
 
 
 @pytest.mark.ci
