@@ -152,9 +152,8 @@ def measured_loss(run: Run, batch: Batch) -> tuple[Tensor, dict[str, float]]:
     """
     losses, meter = [], Meter()
     tokens = batch.mask.sum().clamp(min=1)
-    mini = replace(
-        batch, token_count=tokens, response_count=tokens.new_tensor(len(batch))
-    )
+    counts = {"token_count": tokens, "response_count": tokens.new_tensor(len(batch))}
+    mini = replace(batch, **counts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tensor, "backward", lambda loss: losses.append(loss))
         patch.setattr(loop, "optimizer_step", lambda run: torch.zeros(()))

@@ -58,9 +58,7 @@ def test_the_ledger_has_the_stored_verdicts_and_every_run_with_its_curve(made):
     cells = json.loads(script.removeprefix("ledger(").removesuffix(");"))
     assert sum(len(cell["runs"]) for cell in cells) == len(claims.everything())
     owned = {str(number) for cell in cells for number in cell["claims"]}
-    assert (
-        owned == {str(claim.number) for claim in (*CLAIMS, *SECOND)} == {*dict(found)}
-    )
+    assert owned == {str(one.number) for one in (*CLAIMS, *SECOND)} == {*dict(found)}
     last = claims.everything().index[-1]
     drawn = [byte / 250 for byte in base64.b64decode(ledger.curve(last))]
     assert drawn == pytest.approx(claims.rows_of(last)["reward"].to_list(), abs=0.0021)

@@ -75,9 +75,8 @@ def noisy(dice: random.Random, columns: dict[str, list[float]]) -> dict[str, Ser
             noise = wiggle(dice, len(x), 0.3 if name == "grad_norm" else 0.08)
             found[name] = [v * math.exp(e) for v, e in zip(x, noise)]
     every = max(1, len(found["reward"]) // EVALUATIONS)
-    found["accuracy"] = [
-        v if i % every == 0 else None for i, v in enumerate(found["accuracy"])
-    ]
+    judged = enumerate(found["accuracy"])
+    found["accuracy"] = [None if i % every else v for i, v in judged]
     return found
 
 

@@ -31,9 +31,7 @@ def test_no_processor_changes_a_name(name):
     assert behaviour(method, config, noisy) == behaviour(method, config)
 
 
-MASKS = {
-    (f"dppo_{kind}", f"delta_{x}") for kind in ("tv", "kl") for x in ("low", "high")
-}
+MASKS = {(f"dppo_{x}", f"delta_{y}") for x in ("tv", "kl") for y in ("low", "high")}
 MASKS |= {("ipo", "delta"), ("glm5", "epsilon_low"), ("glm5", "epsilon_high")}
 MASKS |= {("sao", "epsilon_low"), ("sao", "epsilon_high"), ("flash_reinforce", "delta")}
 """Bounds that only say which tokens are dropped: a hundredth may drop none more."""

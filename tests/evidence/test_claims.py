@@ -64,9 +64,7 @@ APART = (0.3, -0.2, 0.25, -0.1, 0.2)
         ((*CLEAR, -0.9, -0.8), {"starts": range(7)}, "undecided", "twenty starts"),
     ],
 )
-def test_the_verdict_follows_from_the_interval_and_says_why(
-    differences, given, verdict, why
-):
+def test_the_verdict_follows_from_the_interval(differences, given, verdict, why):
     one = claim(decides="twenty starts", **given)
     made = one.judge(two_arms(differences))
     assert (made.verdict, made.why[:9]) == (verdict, why[:9])

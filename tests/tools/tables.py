@@ -48,14 +48,10 @@ def on_gpu(part: str) -> str:
     """What `gpu-check` has a column for, or all figures of another part, by row."""
     rows = json.loads((ROOT / GPU).read_text("utf-8"))[part]
     columns = check.COLUMNS if part == "gpu-check" else next(iter(rows.values()))
-    table = [
-        [name, *(figure(row.get(c)) for c in columns)] for name, row in rows.items()
-    ]
+    table = [[name, *(figure(x.get(c)) for c in columns)] for name, x in rows.items()]
     heads = ["", *(check.COLUMNS.get(c, c) for c in columns)]
-    right = ("left", *["right"] * len(columns))
-    return (
-        tabulate(table, heads, "github", disable_numparse=True, colalign=right) + "\n"
-    )
+    how = {"disable_numparse": True, "colalign": ("left", *["right"] * len(columns))}
+    return tabulate(table, heads, "github", **how) + "\n"
 
 
 def figure(x: float | None) -> str:
