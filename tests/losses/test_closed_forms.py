@@ -12,24 +12,19 @@ import torch
 from torch import tensor
 from torch.testing import assert_close
 
+from refimpl import normalisers
 from refimpl.algorithms import ALGORITHMS, Objective
 from refimpl.curves import GRID, curve
 from refimpl.gate import from_gate
-from refimpl.normalisers import (
-    constant,
-    seq_mean_token_mean,
-    seq_mean_token_sum,
-    token_mean,
-)
 from tests.losses.batches import FLOAT64, loss_and_slope, random_batch
 
 pytestmark = FLOAT64
 LENGTHS = [7, 30, 1, 20]
 WEIGHT = {  # of a token, by lengths
-    seq_mean_token_mean: 1 / (4 * tensor(LENGTHS).double()[:, None]),
-    token_mean: 1 / 58,
-    constant: 1 / (4 * 50),
-    seq_mean_token_sum: 1 / 4,
+    normalisers.seq_mean_token_mean: 1 / (4 * tensor(LENGTHS).double()[:, None]),
+    normalisers.token_mean: 1 / 58,
+    normalisers.constant: 1 / (4 * 50),
+    normalisers.seq_mean_token_sum: 1 / 4,
 }
 
 
