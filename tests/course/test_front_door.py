@@ -3,10 +3,13 @@
 JupyterLab is started as the README starts it, with the extension that is here, with an
 empty home folder and a browser that does nothing; the pages are then opened in one
 without a window. `front_door.py open` looks whether the installation brings it along.
+Or a chapter's copy for Colab, run where there is nothing but an installation.
 """
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -15,6 +18,7 @@ import pytest
 from tests.tools import front_door
 from tests.tools.browser import MISSING, chromium, wait
 from tests.tools.front_door import ROOT, Lab
+from web import anywhere
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
 PANEL = """  // the one in sight: the workspace may have brought back another
@@ -125,3 +129,31 @@ def test_a_newcomer_gets_from_the_first_page_to_a_slider_that_moves(lab):
         page.switch_to.active_element.send_keys(SHIFT_ENTER)
         before = wait(lambda: page.execute_script(PICTURE), "an explorer's picture")
         wait(lambda: moved(before), "another picture")
+
+
+TELL = "import course, refimpl; print(refimpl.__file__)"
+
+
+def test_a_copy_fetches_the_course_and_computes_with_it(tmp_path, monkeypatch):
+    asked = ["git", "rev-parse", "--abbrev-ref", "HEAD"]
+    branch = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True).stdout
+    if branch.strip() in ("", "HEAD"):
+        pytest.skip("not a checkout: git does not list its files")
+    monkeypatch.setenv("GITHUB_REF_NAME", branch.strip())
+    made = json.loads(anywhere.copy("03_grpo.ipynb", ROOT.as_uri()))
+    fetch = "".join(made["cells"][0]["source"])
+    bare = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    command = [sys.executable, "-c", f"{fetch}\n{TELL}"]
+    for _ in range(2):  # the second finds it there
+        done = subprocess.run(command, cwd=tmp_path, env=bare, capture_output=True)
+        assert done.returncode == 0, done.stderr.decode()
+        assert done.stdout.decode().strip().startswith(str(tmp_path / "the-course"))
+
+
+def test_a_chapter_is_opened_in_colab_in_codespaces_or_from_a_download():
+    there = anywhere.known("someone/course")
+    ways = dict(anywhere.ways("03_grpo.ipynb", there))
+    assert ways["Codespaces"] == "https://codespaces.new/someone/course"
+    assert ways["Open in Colab"].endswith("someone/course/blob/colab/03_grpo.ipynb")
+    elsewhere = anywhere.ways("03_grpo.ipynb", anywhere.known("https://host.org/x/y/"))
+    assert [way for way, _ in elsewhere] == ["Open this notebook", "Download"]

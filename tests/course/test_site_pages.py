@@ -1,12 +1,8 @@
-"""The site's made pages say what the code says and leave no cell empty; copies for
-Colab run where there is nothing but an installation."""
+"""The site's made pages say what the code says, and leave no cell empty."""
 
 import base64
 import json
-import os
 import re
-import subprocess
-import sys
 
 import nbformat
 import pytest
@@ -15,7 +11,7 @@ from course.kit import claims, methods
 from course.kit.exercise import exercises
 from experiments.claims import CLAIMS, SECOND
 from refimpl.algorithms import ALGORITHMS
-from web import anywhere, bibliography, build, instructor, ledger, start
+from web import bibliography, build, instructor, ledger, start
 from web.exercises import Part, _owners
 from web.markdown import markdown
 from web.page import NOTEBOOKS, Page, prose, text_of
@@ -105,31 +101,3 @@ def test_the_start_page_lists_every_chapter_once(chapters):
     listed = [*start.CORE, *" ".join(start.NEEDS.values()).split(), "tour"]
     numbers = [instructor.told(one).number for one in chapters]
     assert missing == [] and sorted(listed) == sorted(numbers)
-
-
-TELL = "import course, refimpl; print(refimpl.__file__)"
-
-
-def test_a_copy_fetches_the_course_and_computes_with_it(tmp_path, monkeypatch):
-    asked = ["git", "rev-parse", "--abbrev-ref", "HEAD"]
-    branch = subprocess.run(asked, cwd=NOTEBOOKS, capture_output=True, text=True).stdout
-    if branch.strip() in ("", "HEAD"):
-        pytest.skip("not a checkout: git does not list its files")
-    monkeypatch.setenv("GITHUB_REF_NAME", branch.strip())
-    made = json.loads(anywhere.copy("03_grpo.ipynb", NOTEBOOKS.parent.as_uri()))
-    fetch = "".join(made["cells"][0]["source"])
-    bare = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    command = [sys.executable, "-c", f"{fetch}\n{TELL}"]
-    for _ in range(2):  # the second finds it there
-        done = subprocess.run(command, cwd=tmp_path, env=bare, capture_output=True)
-        assert done.returncode == 0, done.stderr.decode()
-        assert done.stdout.decode().strip().startswith(str(tmp_path / "the-course"))
-
-
-def test_a_chapter_is_opened_in_colab_in_codespaces_or_from_a_download():
-    there = anywhere.known("someone/course")
-    ways = dict(anywhere.ways("03_grpo.ipynb", there))
-    assert ways["Codespaces"] == "https://codespaces.new/someone/course"
-    assert ways["Open in Colab"].endswith("someone/course/blob/colab/03_grpo.ipynb")
-    elsewhere = anywhere.ways("03_grpo.ipynb", anywhere.known("https://host.org/x/y/"))
-    assert [way for way, _ in elsewhere] == ["Open this notebook", "Download"]
