@@ -48,12 +48,15 @@ def episodes(rewards, values, mask, **given):
     return gae(Scored(rewards, torch.arange(len(mask)), mask, values, **given))
 
 
-FOUR, FIVE, TWICE = [0] * 4, [5] * 4, [0] * 4 + [1] * 4
-SIGNS = tensor([1.0, -1, -1, 1]).double()
+FOUR, SIGNS = [0] * 4, tensor([1.0, -1, -1, 1]).double()
 # Of any size, id and order: 1 and 3 have the mean 2; 0, 0 and 3 the mean 1
 PAID, IDS = [1, 0, 3, 0, 3], [7, -3, 7, -3, -3]
-CENTRED = tensor([-1.0, -1, 1, -1, 2]).double()
+CENTRED, SPREAD = tensor([-1.0, -1, 1, -1, 2]).double(), [2.0, 3, 2, 3, 3]
 SOLVED = [1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0], [0] * 4 + [1] * 4 + [2] * 4
+NEAR = [9, 0.1, 0.1, 0.1, 0.4, 3], [3, 5, 5, 5, 5, 3]
+PAIRS, HALVES = ([1, 0, 3, 1], [0, 0, 1, 1]), tensor([0.5, -0.5, 1, -1]).double()
+EIGHT = [1, 1, 1, 0, 0, 0, 0, 1], [0] * 4 + [1] * 4
+QUARTERS = tensor([1.0, 1, 1, -3, -1, -1, -1, 3]).double() / 4
 THIRD, ROOT, LONG = 3**-0.5, 3**0.5, [3] * 4
 OTHERS = partial(leave_one_out_std, eps=0.0)
 BOTH = reinforce_plus_plus, reinforce_plus_plus_baseline
@@ -63,36 +66,20 @@ BY_HAND = [  # estimator, rewards, groups, Â, and lengths where they count
     (partial(group_relative, eps=0.5), [0, 2], [0, 0], [-(x := 1 / (2**0.5 + 0.5)), x]),
     (group_centred, PAID, IDS, CENTRED),
     # Sample variances 2 and 6/2
-    (
-        partial(group_relative, eps=0.0),
-        *(PAID, IDS, CENTRED / tensor([2.0, 3, 2, 3, 3]).sqrt()),
-    ),
+    (partial(group_relative, eps=0.0), PAID, IDS, CENTRED / tensor(SPREAD).sqrt()),
     # G/(G−1) is 2 and 3/2
     (leave_one_out, PAID, IDS, CENTRED * tensor([2, 1.5, 2, 1.5, 1.5])),
     # NeMo-RL's mean and std of the others; with the std of all ±1.5, −.5
     (OTHERS, [1, 0, 0, 0], FOUR, [1, -THIRD, -THIRD, -THIRD]),
     (OTHERS, [1, 1, 0, 0], FOUR, [2 * THIRD] * 2 + [-2 * THIRD] * 2),
-    (
-        OTHERS,
-        [9, 0.1, 0.1, 0.1, 0.4, 3],
-        [3, 5, 5, 5, 5, 3],
-        [6, *[-THIRD] * 3, 0.3, -6],
-    ),
+    (OTHERS, *NEAR, [6, -THIRD, -THIRD, -THIRD, 0.3, -6]),
     # A success of 1, 2 and 0 in 4 weighs 3, 1 and 0, and a mean below 0 nothing
     (maxrl, *SOLVED, [3, -1, -1, -1, 1, 1, -1, -1, 0, 0, 0, 0]),
     (maxrl, [0.5, -1, 0, 0], FOUR, FOUR),
     # ±½ and ±1 over the std of all four, √(19/12)
-    (
-        partial(batch_std, eps=0.1),
-        *([1, 0, 3, 1], [0, 0, 1, 1]),
-        tensor([0.5, -0.5, 1, -1]) / (math.sqrt(19 / 12) + 0.1),
-    ),
+    (partial(batch_std, eps=0.1), *PAIRS, HALVES / (math.sqrt(19 / 12) + 0.1)),
     # 3 and 1 right: A = ±¼ and ±¾, of which std² = 1.5 / 7
-    (
-        partial(std_of_advantages, eps=0.0),
-        *([1, 1, 1, 0, 0, 0, 0, 1], TWICE),
-        tensor([1.0, 1, 1, -3, -1, -1, -1, 3]) / 4 / math.sqrt(1.5 / 7),
-    ),
+    (partial(std_of_advantages, eps=0.0), *EIGHT, QUARTERS / math.sqrt(1.5 / 7)),
     # Of four prompts: the mean of all, which is not that of the others
     (batch_centred, [1, 0, 0, 0], [0, 1, 2, 3], [0.75, -0.25, -0.25, -0.25]),
     (batch_centred, [1], [0], [0]),
@@ -117,8 +104,8 @@ def test_by_hand(case):
     function, rewards, groups, expected, *lengths = case
     mask = mask_of(*lengths or [[1] * len(rewards)])
     found = function(Scored(tensor(rewards).double(), tensor(groups), mask))
-    found = found.view(len(mask), -1).expand_as(mask) * mask
-    wanted = torch.as_tensor(expected).double()[:, None] * mask
+    wanted = torch.as_tensor(expected).double()
+    wanted = wanted[:, None] * mask if found.ndim == 2 else wanted
     assert_close(found, wanted, rtol=0, atol=2e-7)
 
 
