@@ -54,11 +54,15 @@ def outcomes_of(folder: Path, given: list[dict], **cell) -> pd.Series:
     return outcomes(*store.read(filled(folder, run))).iloc[0]
 
 
-def test_stored_runs_have_the_names_that_they_would_get_today():
+@pytest.fixture(scope="module")
+def stored() -> pd.DataFrame:
+    return evidence.read(STORED)[0]
+
+
+def test_stored_runs_have_the_names_that_they_would_get_today(stored):
     """No formula has changed; and of each arm, world and K one name is made again."""
-    runs, _ = evidence.read(STORED)
-    assert not evidence.outdated(runs).any()
-    some = runs.groupby(["arm", "world", "updates"]).sample(1, random_state=0)
+    assert not evidence.outdated(stored).any()
+    some = stored.groupby(["arm", "world", "updates"]).sample(1, random_state=0)
     for line in some.to_dict("records"):
         assert RUNS.key({name: line[name] for name in JOB}) == line["run"]
 
@@ -104,7 +108,7 @@ def test_a_cell_is_run_once_with_the_most_seeds_that_any_claim_asks_for(names):
     assert seeds == [0, 1, 2, 3]
 
 
-def test_new_runs_begin_where_everybody_can_and_share_no_dice(tmp_path, monkeypatch):
+def test_new_runs_begin_where_everybody_can(stored, tmp_path, monkeypatch):
     """By name and by digest: what a run's line says is what its start has."""
     jobs = evidence.wanted(["17"])
     assert {start for _, start, _ in jobs} == set(grid.TWENTY) and len(jobs) == 80
@@ -119,9 +123,8 @@ def test_new_runs_begin_where_everybody_can_and_share_no_dice(tmp_path, monkeypa
         folder = shipped(settings)
         assert folder is not None and folder.name == name
         assert digest(folder / "model.safetensors") == weights_digest(settings)
-    runs, _ = evidence.read(STORED)
     names = ["world", "start", "weights", "begins"]
-    late = runs.loc[runs["start"] >= grid.TEN.start, names].drop_duplicates()
+    late = stored.loc[stored["start"] >= grid.TEN.start, names].drop_duplicates()
     for line in late.itertuples():
         settings = grid.WORLDS[line.world](seed=line.start)
         assert line.weights == line.begins == weights_digest(settings)
