@@ -36,16 +36,16 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 def separate_cache() -> None:
     """Each worker has a cache of its own, and nobody's home folder is written to.
 
-    Only a pretrained model is the user's, if it has been fetched: it is a download.
+    Only a pretrained model is the user's, if it has been fetched: it is a download, and
+    its folder ends in a version. The package itself would take seconds to import.
     """
-    from refimpl.pretrained.packaged import PACKAGED, fetched, folder
-
-    models = [folder(name).resolve() for name in PACKAGED if fetched(name)]
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "refimpl")
+    cache = Path(os.environ.get("REFIMPL_CACHE") or usual)
     os.environ["REFIMPL_CACHE"] = scratch("cache")
-    for model in models:
+    for file in cache.glob("*-*.*/config.json"):
         with contextlib.suppress(OSError):  # where it may not, what needs it is skipped
-            link = Path(os.environ["REFIMPL_CACHE"], model.name)
-            link.symlink_to(model, target_is_directory=True)
+            link = Path(os.environ["REFIMPL_CACHE"], file.parent.name)
+            link.symlink_to(file.parent.resolve(), target_is_directory=True)
 
 
 def pytest_collection_modifyitems(items) -> None:

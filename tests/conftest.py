@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import settings
 
 from tests import apart  # noqa: F401  where pytest has not taken it already
@@ -27,12 +26,16 @@ def pytest_terminal_summary(terminalreporter):
 
 settings.register_profile("bounded", max_examples=40, deadline=None, derandomize=True)
 settings.load_profile("bounded")
-torch.set_num_threads(1)  # tiny tensors: threads would only wait for each other
 
 
 @pytest.fixture(autouse=True, scope="session")
-def heard():
-    """`nohup` and `&` make a program deaf to these, and every run that it starts."""
+def process():
+    """One thread: for tiny tensors more would wait for each other. And whoever tests
+    may be deaf, by `nohup` or `&`, and with it every run that it starts.
+    """
+    import torch  # here, as the process that hands out the tests needs none
+
+    torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(signal, "SIGHUP"):  # not on Windows
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -41,6 +44,8 @@ def heard():
 @pytest.fixture(scope="module")
 def float64():
     """Inside a module that uses this, `tensor([0.1])` is float64."""
+    import torch
+
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     yield

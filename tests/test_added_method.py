@@ -20,12 +20,13 @@ from refimpl.algorithms import ALGORITHMS
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
-REGISTERED = "conformance properties algorithms closed_forms curves hand_values shift"
+REGISTERED = "conformance properties algorithms closed_forms hand_values shift"
 TESTS = [f"tests/losses/test_{name}.py" for name in [*REGISTERED.split(), "topr"]]
 TESTS += "tests/bridges tests/training/test_rooms.py tests/training/test_cli.py".split()
 TESTS += ["tests/test_bad_input.py", "tests/evidence/test_behaviour.py"]
 TESTS += [
-    f"tests/course/test_{name}.py" for name in "methods style site_pages readme".split()
+    f"tests/course/test_{name}.py"
+    for name in "methods style site_pages markdown".split()
 ]
 """What knows every method by its name."""
 AFTERWARDS = {

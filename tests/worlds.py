@@ -14,22 +14,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import (
-    AutoModelForCausalLM,
-    GPT2Config,
-    LlamaConfig,
-    PreTrainedModel,
-)
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PreTrainedModel
 
-from refimpl import (
-    TrainConfig,
-    UserError,
-    collect,
-    loop,
-    prepare,
-    train,
-    warm_start,
-)
+from refimpl import TrainConfig, UserError, collect, loop, prepare, train, warm_start
 from refimpl.cli import pairs
 from refimpl.corrections import RULES
 from refimpl.history import Meter
@@ -165,9 +152,8 @@ def measured_loss(run: Run, batch: Batch) -> tuple[Tensor, dict[str, float]]:
     """
     losses, meter = [], Meter()
     tokens = batch.mask.sum().clamp(min=1)
-    mini = replace(
-        batch, token_count=tokens, response_count=tokens.new_tensor(len(batch))
-    )
+    counts = {"token_count": tokens, "response_count": tokens.new_tensor(len(batch))}
+    mini = replace(batch, **counts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tensor, "backward", lambda loss: losses.append(loss))
         patch.setattr(loop, "optimizer_step", lambda run: torch.zeros(()))

@@ -10,12 +10,7 @@ from course.distillation import distil
 from experiments import store
 from refimpl import TrainConfig
 from refimpl.tasks import Arithmetic
-from tests.worlds import (
-    TOKENIZER,
-    prompts_of,
-    random_model,
-    rolled_out,
-)
+from tests.worlds import TOKENIZER, prompts_of, random_model, rolled_out
 
 
 def pair():

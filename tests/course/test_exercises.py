@@ -1,20 +1,21 @@
-"""Every solution passes, every known mistake is named, nothing passes by accident."""
+"""Every solution passes, every known mistake is named, nothing passes by accident; and
+a page without Python says the same."""
 
 import copy
+import math
 import random
 
 import numpy as np
 import pytest
 import torch
 
+from course.kit.answer_sheet import answer_sheet
 from course.kit.by_hand import RATIOS, TEXTS, answers, compare
 from course.kit.exercise import (
-    EMPTY,
-    RIGHT,
-    WRONG,
+    ABSOLUTE,
+    RELATIVE,
     _same,
     exercises,
-    judge,
     typed,
     typed_cells,
     verdict,
@@ -129,31 +130,28 @@ TYPED = typed_cells()
 
 @pytest.mark.parametrize("key", TYPED)
 def test_a_typed_cell_hands_back_what_is_right_and_names_each_mistake(key, capsys):
-    exercise = TYPED[key]
-    assert typed(key, exercise.solution) is exercise.solution
-    assert "run your function" in capsys.readouterr().out
-    for says, mistake in exercise.wrong():
-        assert judge(exercise, mistake) == (WRONG, says)
-        assert typed(key, mistake) is exercise.solution
-        assert says in capsys.readouterr().out
+    exercise, name = TYPED[key], key.partition(".")[2]
+
+    def says(attempt, back=None) -> str:
+        """What is printed; the solution or `back` is handed back."""
+        assert typed(key, attempt) is (back or exercise.solution)
+        return capsys.readouterr().out
+
+    def own(*case):
+        return exercise.solution(*case)
+
+    assert says(own, own) == f"✓ {name}  Right. The cells below run your function.\n"
+    for said, mistake in exercise.wrong():
+        assert says(mistake).startswith(f"✗ {name}  {said} Until")
     assert len(exercise.mistakes) >= 3 and exercise.cases
 
     def stub(*_): ...
 
-    assert judge(exercise, stub)[0] == EMPTY and typed(key, stub) is exercise.solution
-    assert judge(exercise, lambda *_: "nonsense")[0] == WRONG
+    assert "Nothing typed yet" in says(stub)
+    assert says(lambda *_: "nonsense")[0] == "✗"
     right = exercise.solution(*copy.deepcopy(exercise.cases[0]))
     if isinstance(right, torch.Tensor) and right.ndim:  # the cells below need one
-
-        def as_list(*case):
-            return exercise.solution(*case).tolist()
-
-        assert typed(key, as_list) is exercise.solution
-        assert "return a tensor" in capsys.readouterr().out
-    assert judge(exercise, exercise.solution)[0] == RIGHT
-
-
-# The answers that every chapter follows by hand
+        assert "return a tensor" in says(lambda *case: own(*case).tolist())
 
 
 def test_the_answers_are_what_their_names_say():
@@ -173,3 +171,52 @@ def test_a_typed_loss_that_differs_is_refused(wrong):
     with pytest.raises(AssertionError, match="the two differ by"):
         compare(mine, right, logp)
     compare(logp.sum(), right, logp)
+
+
+WITHOUT_CODE = {key: one for key, one in ALL.items() if not one.cases}
+NUMBERS = [key for key, one in WITHOUT_CODE.items() if not (one.choices or one.parts)]
+"""Exercises whose answer is a number, typed into a field."""
+CHOSEN = [key for key in WITHOUT_CODE if key not in NUMBERS]
+
+
+def checked(key, answer) -> str:
+    mark, _, says = verdict(key, answer).split(" ", 2)
+    return f"{mark} {says.strip()}"
+
+
+def looked_up(sheet: dict, number: float) -> str:
+    for low, high, says in sheet["replies"]:
+        if low <= number <= high:
+            return says
+    return sheet["otherwise"].replace("{}", str(number))
+
+
+@pytest.mark.parametrize("key", CHOSEN)
+def test_every_choice_is_offered_and_has_the_checkers_reply(key):
+    exercise = WITHOUT_CODE[key]
+    sheet = answer_sheet(exercise)
+    known = [exercise.solution, *exercise.mistakes.values()]
+    for answer in known if exercise.parts else [[one] for one in known]:
+        if all(a in one for a, one in zip(map(str, answer), sheet["choices"])):
+            said = sheet["replies"][", ".join(map(str, answer))]
+            assert said == checked(key, answer if exercise.parts else answer[0])
+    assert len(sheet["replies"]) == math.prod(map(len, sheet["choices"]))
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+def test_a_number_is_judged_alike_on_a_grid_and_beside_each_threshold(key):
+    exercise = WITHOUT_CODE[key]
+    numbers = [exercise.solution, *exercise.mistakes.values()]
+    sheet = answer_sheet(exercise)
+    grid = [n / 10 + 0.01 for n in range(-25, 26, 5)]
+    for x in numbers:
+        reaches = [ABSOLUTE + RELATIVE * abs(x)]
+        if exercise.decimals is not None:
+            reaches.append(0.5 / 10**exercise.decimals)
+        parts = (-1.01, -0.99, 0, 0.99, 1.01)
+        grid += [x + part * reach for reach in reaches for part in parts]
+    for x in grid:
+        said, wanted = looked_up(sheet, x), checked(key, x)
+        if "Your answer: " in wanted:  # the page shows the number as it was typed
+            said, wanted = (one.split("Your answer: ")[0] for one in (said, wanted))
+        assert said == wanted, x

@@ -84,6 +84,8 @@ def bell(r, advantages):
 
 @pytest.mark.parametrize("given", [bell, from_gate(bell, "bell")])
 def test_a_gate_of_ones_own_is_drawn_beside_the_others_and_trains(given, monkeypatch):
+    stored = 5, [[0.5] * 30] * 3  # to read all of them takes seconds
+    monkeypatch.setattr(sapo_explorer, "rewards", lambda *_: stored)
     play = sapo_explorer.sapo_explorer(given)
     assert play.values["gate"] == "bell" and play.controls["tau_pos"].disabled
     for column in play.picture.columns:

@@ -3,10 +3,13 @@
 JupyterLab is started as the README starts it, with the extension that is here, with an
 empty home folder and a browser that does nothing; the pages are then opened in one
 without a window. `front_door.py open` looks whether the installation brings it along.
+Or a chapter's copy for Colab, run where there is nothing but an installation.
 """
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -15,6 +18,7 @@ import pytest
 from tests.tools import front_door
 from tests.tools.browser import MISSING, chromium, wait
 from tests.tools.front_door import ROOT, Lab
+from web import anywhere
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
 PANEL = """  // the one in sight: the workspace may have brought back another
@@ -72,10 +76,6 @@ def lab(tmp_path_factory) -> Iterator[Lab]:
         yield server
 
 
-def test_the_first_page_is_chapter_00(lab):
-    assert "00 · Start here" in front_door.chapter_00(lab)
-
-
 def is_as_committed(text: str, name: str) -> bool:
     """Whether `git pull` meets no change: only the version of Python is one's own."""
     committed = (ROOT / "notebooks" / name).read_text(encoding="utf-8")
@@ -94,9 +94,6 @@ def test_a_newcomer_gets_from_the_first_page_to_a_slider_that_moves(lab):
     path = lab.folder / "notebooks" / of_10
     with chromium(1400, 900) as page:
 
-        def seen(condition, what: str):
-            return wait(condition, what, page)
-
         def click(asked: tuple[str, str]) -> bool:
             page.execute_script(FOUND, *asked).click()
             return True
@@ -109,26 +106,54 @@ def test_a_newcomer_gets_from_the_first_page_to_a_slider_that_moves(lab):
             return (page.execute_script(PICTURE) or before) != before
 
         page.get(f"{lab.address}?token={lab.token}")
-        seen(lambda: page.execute_script(FOUND, "h1", "00 · Start here"), "chapter 00")
+        wait(lambda: page.execute_script(FOUND, "h1", "00 · Start here"), "chapter 00")
         page.get(f"{home}/{of_10}")
-        seen(lambda: page.execute_script(FOUND, *IMAGE), "the picture of chapter 10")
-        seen(lambda: page.execute_script(LOADED), "its file")
-        slider = seen(lambda: page.execute_script(FOUND, *TAU), "a slider")
+        wait(lambda: page.execute_script(FOUND, *IMAGE), "the picture of chapter 10")
+        wait(lambda: page.execute_script(LOADED), "its file")
+        slider = wait(lambda: page.execute_script(FOUND, *TAU), "a slider")
         before = page.execute_script(CURVES)
         slider.send_keys(RIGHT * 2)
-        seen(lambda: page.execute_script(CURVES) != before, "another curve")
+        wait(lambda: page.execute_script(CURVES) != before, "another curve")
         assert slider.accessible_name == "τ_pos, for Â > 0"
         assert slider.get_attribute("aria-valuetext") == "2.5"
-        seen(lambda: page.execute_script(IDLE), "a kernel")
-        picture = seen(lambda: page.execute_script(FOUND, *STILL), "a picture")
+        wait(lambda: page.execute_script(IDLE), "a kernel")
+        picture = wait(lambda: page.execute_script(FOUND, *STILL), "a picture")
         assert len(picture.get_attribute("alt")) > 30
         before = path.stat().st_mtime_ns
-        seen(lambda: save() or path.stat().st_mtime_ns > before, "a save")
-        seen(lambda: is_as_committed(path.read_text("utf-8"), of_10), "all of it")
-        seen(lambda: click(TITLE), "its title")
+        wait(lambda: save() or path.stat().st_mtime_ns > before, "a save")
+        wait(lambda: is_as_committed(path.read_text("utf-8"), of_10), "all of it")
+        wait(lambda: click(TITLE), "its title")
         for _ in range(2):  # the title's cell, and the first one with code
             page.switch_to.active_element.send_keys(SHIFT_ENTER)
-        seen(lambda: click(CELL), "the explorer's cell")
+        wait(lambda: click(CELL), "the explorer's cell")
         page.switch_to.active_element.send_keys(SHIFT_ENTER)
-        before = seen(lambda: page.execute_script(PICTURE), "an explorer's picture")
-        seen(lambda: moved(before), "another picture")
+        before = wait(lambda: page.execute_script(PICTURE), "an explorer's picture")
+        wait(lambda: moved(before), "another picture")
+
+
+TELL = "import course, refimpl; print(refimpl.__file__)"
+
+
+def test_a_copy_fetches_the_course_and_computes_with_it(tmp_path, monkeypatch):
+    asked = ["git", "rev-parse", "--abbrev-ref", "HEAD"]
+    branch = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True).stdout
+    if branch.strip() in ("", "HEAD"):
+        pytest.skip("not a checkout: git does not list its files")
+    monkeypatch.setenv("GITHUB_REF_NAME", branch.strip())
+    made = json.loads(anywhere.copy("03_grpo.ipynb", ROOT.as_uri()))
+    fetch = "".join(made["cells"][0]["source"])
+    bare = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    command = [sys.executable, "-c", f"{fetch}\n{TELL}"]
+    for _ in range(2):  # the second finds it there
+        done = subprocess.run(command, cwd=tmp_path, env=bare, capture_output=True)
+        assert done.returncode == 0, done.stderr.decode()
+        assert done.stdout.decode().strip().startswith(str(tmp_path / "the-course"))
+
+
+def test_a_chapter_is_opened_in_colab_in_codespaces_or_from_a_download():
+    there = anywhere.known("someone/course")
+    ways = dict(anywhere.ways("03_grpo.ipynb", there))
+    assert ways["Codespaces"] == "https://codespaces.new/someone/course"
+    assert ways["Open in Colab"].endswith("someone/course/blob/colab/03_grpo.ipynb")
+    elsewhere = anywhere.ways("03_grpo.ipynb", anywhere.known("https://host.org/x/y/"))
+    assert [way for way, _ in elsewhere] == ["Open this notebook", "Download"]

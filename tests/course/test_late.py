@@ -7,7 +7,6 @@ import torch
 from torch.testing import assert_close
 
 import refimpl as rl
-from course.kit import misreading
 from course.late_sampler import figures as pictures
 from course.late_sampler import late
 from course.probability import fork
@@ -60,42 +59,6 @@ def test_the_clip_against_the_sampler_keeps_what_has_a_gradient():
     logp = (old + z).requires_grad_()
     ALGORITHMS["grpo"].policy_loss(logp, old, advantages, mask).loss.backward()
     assert torch.equal(kept, logp.grad != 0)
-
-
-FOUR = [[0.25, 0.25, 0.1, 0.4], [0.45, 0.4, 0.1, 0.05], [0.0, 0.0, 0.0, 1.0]]
-"""Chapter 15's: π, μ and rewards. μ · min(π/μ, 2) is 0.25, 0.25, 0.1 and 0.1."""
-
-
-def drawn(logits, mu, advantages, cap, centring):
-    """The gradient of what an engine adds up for a drawn token, in expectation over μ:
-    Â (w log π − Σ_a sg[μ w] log π), the sum being score centering's. SkyRL#2244,
-    prime-rl at 349283d, the paper's appendix with all of the vocabulary as its head."""
-    w, logp = (logits.softmax(-1) / mu).clamp(max=cap), logits.log_softmax(-1)
-    w, found = w.detach(), 0.0
-    for token, chance in enumerate(mu.tolist()):
-        score = w[token] * logp[token] - centring * (mu * w * logp).sum()
-        found = found + chance * advantages[token] * score
-    return torch.autograd.grad(found, logits)[0]
-
-
-@pytest.mark.parametrize(
-    ("baseline", "without"), [(0.0, 0.06), (0.05, 0.069), (0.4, 0.132), (1.0, 0.24)]
-)
-def test_score_centering_has_one_gradient_for_every_baseline(baseline, without):
-    """The right token's, with b = 0.05: 0.1 · 0.95 − 0.4 (0.095 − 0.6 · 0.05) = 0.069.
-    With the exact weight, no cap, the sum is 0 and changes nothing."""
-    pi, mu, rewards = torch.tensor(FOUR, dtype=torch.float64)
-    logits, entry = pi.log().requires_grad_(), misreading("late_any_baseline_will_do")
-    for centring, typed, wanted in ((0, entry.wrong, without), (1, entry.right, 0.069)):
-        found = typed(logits.detach(), mu, rewards, baseline, 2.0)
-        engine = drawn(logits, mu, rewards - baseline, 2.0, centring)
-        assert_close(found, engine, rtol=0, atol=1e-12)
-        assert found[3].item() == pytest.approx(wanted, abs=1e-12)
-    exact = [f(logits, mu, rewards, baseline, 99.0) for f in (entry.wrong, entry.right)]
-    assert_close(*exact, rtol=0, atol=1e-12)
-
-
-# Chapter 16
 
 
 def test_the_fork_is_read_at_the_first_character():

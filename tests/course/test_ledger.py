@@ -75,9 +75,6 @@ def test_a_breaking_rate_is_averaged_over_octaves():
     assert middle - low == pytest.approx(12.706, abs=1e-3)
 
 
-# The short paper: its numbers are those of the store
-
-
 NUMBER = r"[+-]?\d+(?:\.\d+)?(?:e-?\d+)?"
 
 

@@ -1,13 +1,19 @@
-"""What is read is spelled right, and links between Markdown files lead somewhere."""
+"""What is read is spelled right, leads somewhere and says what is so: links, modules
+that a page asks to run, the README's table, the guide's tables."""
 
+import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
 
+import refimpl
+from tests.tools import tables
+from web import instructor
 from web.page import slug
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,9 +24,12 @@ PAGES = sorted(
 )
 
 
+CHAPTERS = sorted(ROOT.glob("notebooks/*.ipynb"))
+
+
 def chapters(folder: Path) -> None:
     """The prose of the notebooks, a file for each."""
-    for path in ROOT.glob("notebooks/*.ipynb"):
+    for path in CHAPTERS:
         cells = nbformat.read(path, as_version=4).cells
         prose = [cell.source for cell in cells if cell.cell_type == "markdown"]
         (folder / f"{path.stem}.md").write_text("\n\n".join(prose), encoding="utf-8")
@@ -50,3 +59,33 @@ def test_every_file_and_heading_it_links_to_is_there(page):
         assert target.exists(), path
         if anchor and target.suffix == ".md":
             assert slug(anchor) in anchors(target), f"{path}#{anchor}"
+
+
+def test_who_cites_the_course_cites_the_version_that_is_here():
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8").splitlines()
+    assert f"version: {refimpl.__version__}" in cited
+
+
+TODAY = [page for page in (*PAGES, *CHAPTERS) if page.stem != "CHANGELOG"]
+
+
+@pytest.mark.parametrize("page", TODAY, ids=lambda page: page.name)
+def test_the_modules_that_a_page_asks_to_run_are_there(page):
+    ours = r"python -m ((?:refimpl|course|experiments|web|tests)[\w.]*)"
+    asked = set(re.findall(ours, page.read_text(encoding="utf-8")))
+    assert [name for name in asked if importlib.util.find_spec(name) is None] == []
+
+
+def test_the_readmes_minutes_are_those_of_the_website():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"notebooks/(\w+)\.ipynb\) \|.*\| (\d+) \|", readme)
+    pages = [SimpleNamespace(file=f"{name}.html", title="") for name, _ in rows]
+    counted = [str(instructor.told(page).minutes) for page in pages]
+    assert counted == [minutes for _, minutes in rows]
+    assert sorted(name for name, _ in rows) == [path.stem for path in CHAPTERS]
+
+
+@pytest.mark.parametrize("page", tables.MADE)
+def test_the_guides_tables_are_the_registrys_and_the_measured_figures(page):
+    _, text, now = tables.written(page)
+    assert now == text, "run `python -m tests.tools.tables`"

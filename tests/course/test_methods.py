@@ -38,9 +38,6 @@ def test_an_entry_has_its_source_or_the_engines_with_its_words():
     assert "TRL" not in found["ppo"].engines
 
 
-# The page of flags: a cell with a source and a version for each method and engine
-
-
 VERSION = re.compile(r"@[0-9a-f]{10}|\d+\.\d+\.\d+|20\d\d-\d\d")
 
 

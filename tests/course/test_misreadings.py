@@ -42,9 +42,6 @@ def slope(function, *arguments):
     return grad(function(x, *arguments[1:]).sum(), x)[0].tolist()
 
 
-# The package, with the arguments of the misreadings
-
-
 def loss(name, normaliser=None):
     """(logp, old_logp, advantages, mask, …) → the method's loss."""
     method = ALGORITHMS[name]
@@ -203,8 +200,6 @@ def test_the_package_sides_with_the_right_one(name, package, arguments):
     assert (wrong - ours).abs().max() > 1e-3
 
 
-# By hand
-
 LOGITS = f64(0.5, 0.3, 0.15, 0.05).log()
 # A student (½, ½) of a teacher (0.2, 0.8): ½ (log 0.4 − log 0.8), and the other way
 COIN, PUSH = f64([0.5, 0.5], [0.2, 0.8]).log(), [-math.log(2) / 2, math.log(2) / 2]
@@ -262,10 +257,13 @@ VALUES = [
         2,
         ([0.75, 0.25], [2 / 3, 1 / 3]),
     ),
-    (
-        "late_any_baseline_will_do",  # μ w is ½ and ⅓, μ's mean reward ⅓
-        *(f64(0.5, 0.5).log(), f64(2 / 3, 1 / 3), f64(0, 1), 1.0, 1.0),
-        ([-0.25, 0.25], [-7 / 36, 7 / 36]),
+    *(
+        (  # μ w is ½ and ⅓, μ's mean reward ⅓
+            "late_any_baseline_will_do",
+            *(f64(0.5, 0.5).log(), f64(2 / 3, 1 / 3), f64(0, 1), baseline, 1.0),
+            ([-wrong, wrong], [-7 / 36, 7 / 36]),
+        )
+        for baseline, wrong in ((0.0, 1 / 6), (1.0, 1 / 4))
     ),
     ("late_mean_sees_every_token", f64(1, 1, 30).log(), 10, (True, False)),
     ("late_small_tokens_small_answer", f64(0.5, 0.5, 0.5), 3, (True, False)),
@@ -336,9 +334,8 @@ def test_ratio_is_bounded():
     old_logp = logits.detach().log_softmax(-1)[:, None]
     for _ in range(settings["steps"]):
         logp = logits.log_softmax(-1)[:, None]
-        logits.data -= (
-            0.04 * grad(loss("ppo")(logp, old_logp, advantages, one), logits)[0]
-        )
+        value = loss("ppo")(logp, old_logp, advantages, one)
+        logits.data -= 0.04 * grad(value, logits)[0]
     ratios = (logits.detach().log_softmax(-1)[:, None] - old_logp).exp()[:, 0]
     assert_close(ratios, entry.right(advantages, **settings), rtol=0, atol=1e-12)
     assert_close(ratios, f64(1.4, 0.8, 0.8), rtol=0, atol=0.02)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from course.kit.exercise import RIGHT, judge, typed_cells
+from course.real_model import stored
 from tests.tools.execute import METADATA
 from tests.tools.pages import ANSWER, HIDDEN, outputs, source
 from tests.tools.pages import cells as load
@@ -102,3 +103,21 @@ def test_a_typed_cell_is_empty_and_its_fold_holds_a_right_solution(path):
         assert judge(known[key], space[name])[0] == RIGHT, key
         found.add(key)
     assert found == own and (own or path.stem[:2] in ("00", "13"))
+
+
+def test_every_part_that_the_chapters_ask_for_is_stored(capsys):
+    """Chapters 13 and 13b without their model show it."""
+    both = (path for path in NOTEBOOKS if path.stem.startswith("13"))
+    text = "\n".join(source(cell) for path in both for cell in load(path))
+    asked = re.findall(r'stored\.told\("([^"]+)"', text)
+    known = json.loads(stored.FILE.read_text(encoding="utf-8"))
+    assert len(asked) == 6 and set(asked) == set(known)
+    assert [stored.told(part) for part in asked] == [known[part] for part in asked]
+    assert capsys.readouterr().out == "This is a stored run.\n" * 6
+
+
+def test_what_was_found_is_stored_next_to_the_rest(tmp_path, monkeypatch):
+    monkeypatch.setenv("REFIMPL_FIGURES", str(tmp_path))
+    assert (stored.told("one", [0.5]), stored.told("two", 2)) == ([0.5], 2)
+    found = json.loads((tmp_path / "data/real_model.json").read_text("utf-8"))
+    assert found == {"one": [0.5], "two": 2}

@@ -26,15 +26,7 @@ def site(tmp_path_factory):
     return first.parent
 
 
-def ask(browser, width: int, script: str):
-    """What a script says on a screen so wide, which stays."""
-    screen = {"width": width, "height": 900, "deviceScaleFactor": 1}
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride", screen | {"mobile": width < 500}
-    )
-    return browser.execute_script(script)
-
-
+WIDE = "return document.documentElement.scrollWidth"
 LOOKED_AT = """
     const done = arguments[0], box = one => one.getBoundingClientRect().width;
     document.querySelectorAll('main details').forEach(one => one.open = true);
@@ -72,7 +64,7 @@ def test_every_page_is_whole_without_a_network(site, browser):
     at colours. Links were followed by the build.
     """
     axe = pytest.importorskip("axe_core_python.selenium").Axe().axe_script
-    wrong = []
+    wrong, screen = [], {"height": 900, "deviceScaleFactor": 1}
     code = sorted(site.glob("code-*.html"))  # one frame: the first stands for all
     assert {page.stem for page in site.glob("*.html")} > KINDS
     for page in sorted({*site.glob("*.html")} - {*code[1:]}):
@@ -80,7 +72,9 @@ def test_every_page_is_whole_without_a_network(site, browser):
         found = browser.execute_async_script(LOOKED_AT)
         wrong += [(page.name, one) for one in found["pictures"] + found["roots"]]
         for width in (390, 768, 1440):
-            wide = ask(browser, width, "return document.documentElement.scrollWidth")
+            given = screen | {"width": width, "mobile": width < 500}
+            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", given)
+            wide = browser.execute_script(WIDE)
             wrong += [(page.name, f"{wide} px of {width}")] * (wide > width)
         wrong += [(page.name, one["message"]) for one in browser.get_log("browser")]
         if page.stem not in KINDS and page != code[0]:
@@ -142,7 +136,7 @@ def test_what_an_exercise_replies_is_what_the_checker_says(stem, site, browser):
             assert (said, mark) == (reply, how), key
             assert kept == ("right" if how == "right" else None), key
     browser.refresh()  # returns before the page's scripts have run, at times
-    wait(lambda: {*browser.execute_script(DONE)} == asked.keys(), "marks", browser)
+    wait(lambda: {*browser.execute_script(DONE)} == asked.keys(), "marks")
 
 
 def type_in(site, browser, text: str) -> list[str]:

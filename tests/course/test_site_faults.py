@@ -16,10 +16,12 @@ from course.kit.explorer import STORED
 from web import __main__, build, glossary, page, start
 from web.page import Page, SiteError
 
+pytestmark = pytest.mark.ci
 GATE = "10_gate.json"
 PICTURE = io.BytesIO()
 Image.new("RGB", (9, 9)).save(PICTURE, "png")
 STILL = {"still": "a hash"}
+PROSE = "![a](a.png) [b](guide/notation.md#glossary) $x$"
 SHOWN = nbformat.v4.new_output(
     "display_data",
     {
@@ -48,9 +50,7 @@ def course(tmp_path, monkeypatch):
     cells = [
         nbformat.v4.new_markdown_cell("# 10 · Gate"),
         nbformat.v4.new_code_cell("show()", execution_count=1, outputs=[SHOWN]),
-        nbformat.v4.new_markdown_cell(
-            "![a](a.png) [b](guide/notation.md#glossary) $x$"
-        ),
+        nbformat.v4.new_markdown_cell(PROSE),
     ]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "10_gate.ipynb")
     for module in (build, page):

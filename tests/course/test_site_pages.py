@@ -11,16 +11,12 @@ from course.kit import claims, methods
 from course.kit.exercise import exercises
 from experiments.claims import CLAIMS, SECOND
 from refimpl.algorithms import ALGORITHMS
-from web import (
-    bibliography,
-    build,
-    instructor,
-    ledger,
-    start,
-)
+from web import bibliography, build, instructor, ledger, start
 from web.exercises import Part, _owners
 from web.markdown import markdown
 from web.page import NOTEBOOKS, Page, prose, text_of
+
+pytestmark = pytest.mark.ci
 
 
 def chapter(path) -> Page:
@@ -58,9 +54,7 @@ def test_the_ledger_has_the_stored_verdicts_and_every_run_with_its_curve(made):
     cells = json.loads(script.removeprefix("ledger(").removesuffix(");"))
     assert sum(len(cell["runs"]) for cell in cells) == len(claims.everything())
     owned = {str(number) for cell in cells for number in cell["claims"]}
-    assert (
-        owned == {str(claim.number) for claim in (*CLAIMS, *SECOND)} == {*dict(found)}
-    )
+    assert owned == {str(one.number) for one in (*CLAIMS, *SECOND)} == {*dict(found)}
     last = claims.everything().index[-1]
     drawn = [byte / 250 for byte in base64.b64decode(ledger.curve(last))]
     assert drawn == pytest.approx(claims.rows_of(last)["reward"].to_list(), abs=0.0021)

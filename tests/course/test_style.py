@@ -103,9 +103,6 @@ def test_every_method_of_the_registry_has_a_look_and_no_two_the_same(unknown):
     assert style.looks_of(["GRPO", "Nobody-3"])[1] == style.look(unknown[3])
 
 
-# What is computed on the way to a figure
-
-
 NAN = math.nan
 
 

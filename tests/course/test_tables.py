@@ -22,6 +22,7 @@ from web import tables
 from web.drawing import background, drawn, in_points
 from web.page import PLAYER
 
+pytestmark = pytest.mark.ci
 BUNDLES = {path.stem: json.loads(path.read_text()) for path in TABLES.glob("*.json")}
 HELD = {name: tables.unpacked(bundle) for name, bundle in BUNDLES.items()}
 UNTRAINED = ("03", "04", "05", "08", "09", "11", "13b", "14", "15", "16", "17", "tour")
@@ -183,7 +184,6 @@ SET = """const [name, chosen, right] = arguments;
     return [artists.length, wrong, said.strip, said.title];"""
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("name", sorted(BUNDLES))
 def test_the_page_draws_what_the_tables_say(browser, name):
     bundle, held = BUNDLES[name], HELD[name]
@@ -216,7 +216,6 @@ PLAY = """const [bundle, done] = arguments;
         figure.querySelector("label")?.textContent]), 500));"""
 
 
-@pytest.mark.ci
 def test_a_hostile_table_reaches_nothing(browser):
     """Its drawings lose all that could run or load; its words are words."""
     bundle = tables.tables(seesaw(["line", "title"]))

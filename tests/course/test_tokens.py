@@ -57,17 +57,16 @@ def test_the_inspectors_bars_are_the_gradient_of_the_loss_that_trains(name, roll
     method, mask = ALGORITHMS[name], rollout.mask.double()
     sizes = {"group": rollout.group, "max_length": 48}
     weight = normalisers.apply(method.normaliser, mask, **sizes)
-    for k in (1, 16):
+    for prompt, answer, k in zip(inspector.PROMPTS, (1, 8, 3, 5), (1, 16, 1, 16)):
         logp = rollout.z[k].double().requires_grad_()
         A = rollout.advantages[:, None].double() * mask
         loss = method.policy_loss(logp, 0 * rollout.z[k], A, mask, weight).loss
         pushes = -torch.autograd.grad(loss, logp)[0].numpy()
-        for prompt, answer in zip(inspector.PROMPTS, (1, 8, 3, 5)):
-            play.set(prompt=prompt, answer=answer, updates=k, method=name)
-            row = rollout.prompts.index(prompt) + answer - 1
-            bars, crosses, _ = play.moved[2]
-            below, above, _ = bars.get_ydata().reshape(-1, 3).T
-            count = len(rollout.tokens[row])
-            shown = (above - below) * inspector.largest(row)
-            np.testing.assert_allclose(shown, pushes[row, :count], atol=1e-9)
-            assert len(crosses.get_xdata()) == 6 * (shown == 0).sum()
+        play.set(prompt=prompt, answer=answer, updates=k, method=name)
+        row = rollout.prompts.index(prompt) + answer - 1
+        bars, crosses, _ = play.moved[2]
+        below, above, _ = bars.get_ydata().reshape(-1, 3).T
+        count = len(rollout.tokens[row])
+        shown = (above - below) * inspector.largest(row)
+        np.testing.assert_allclose(shown, pushes[row, :count], atol=1e-9)
+        assert len(crosses.get_xdata()) == 6 * (shown == 0).sum()

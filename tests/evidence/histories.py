@@ -6,7 +6,6 @@ The noise of neighbouring rows is correlated, as it is where batches share promp
 
 import math
 import random
-from collections.abc import Callable
 from typing import NamedTuple
 
 Series = list[float | None]
@@ -46,7 +45,7 @@ def learns(rows: int, low: float, high: float, part: float = 0.3) -> list[float]
     return [high + (low - high) * math.exp(-i / (part * rows)) for i in range(rows)]
 
 
-def healthy(dice: random.Random, rows: int) -> dict[str, list[float]]:
+def healthy(rows: int) -> dict[str, list[float]]:
     return {
         "reward": learns(rows, 0.2, 0.7),
         "accuracy": learns(rows, 0.25, 0.65),
@@ -76,100 +75,76 @@ def noisy(dice: random.Random, columns: dict[str, list[float]]) -> dict[str, Ser
             noise = wiggle(dice, len(x), 0.3 if name == "grad_norm" else 0.08)
             found[name] = [v * math.exp(e) for v, e in zip(x, noise)]
     every = max(1, len(found["reward"]) // EVALUATIONS)
-    found["accuracy"] = [
-        v if i % every == 0 else None for i, v in enumerate(found["accuracy"])
-    ]
+    judged = enumerate(found["accuracy"])
+    found["accuracy"] = [None if i % every else v for i, v in judged]
     return found
 
 
-Fault = Callable[[dict[str, list[float]], random.Random, int], int | None]
+def rise(until: float, *after: tuple[float, float]) -> dict[str, tuple]:
+    """Reward and accuracy rise up to this row, and then go through the points."""
+    return dict.fromkeys(("reward", "accuracy"), ((0, 0.2), (until, 0.6), *after))
 
 
-def collapse(run, dice, at):
-    """The reward rises, stays, and falls; accuracy and entropy with it."""
-    n, gone = len(run["reward"]), at + dice.choice([1, 10, 30])
-    run["reward"] = path(n, (0, 0.2), (0.6 * at, 0.65), (at, 0.65), (gone, 0.08))
-    run["accuracy"] = path(n, (0, 0.2), (0.6 * at, 0.6), (at, 0.6), (gone, 0.05))
-    return at
+def collapse(n, at, dice):
+    """The reward rises, stays, and falls; the accuracy with it."""
+    return rise(0.6 * at, (at, 0.6), (at + dice.choice([1, 10, 30]), 0.06))
 
 
-def certain(run, dice, at):
+def certain(n, at, dice):
     """Entropy falls to nothing while the reward rises and then stays."""
-    n = len(run["reward"])
-    run["reward"] = path(n, (0, 0.25), (at, 0.6))
-    run["accuracy"] = path(n, (0, 0.25), (at, 0.5))
-    run["entropy"] = [0.001 + 0.58 * math.exp(-3 * i / at) for i in range(n)]
-    return 0
+    entropy = [0.001 + 0.58 * math.exp(-3 * i / at) for i in range(n)]
+    return rise(at) | {"entropy": entropy}
 
 
-def spike(run, dice, at):
+def spike(n, at, dice):
     """One gradient a thousand times too large; one step later the reward is gone."""
-    n = len(run["reward"])
-    run["grad_norm"][at] *= 1000
-    run["reward"] = path(n, (0, 0.2), (0.7 * at, 0.6), (at, 0.6), (at + 1, 0.1))
-    run["accuracy"] = path(n, (0, 0.2), (0.7 * at, 0.6), (at, 0.6), (at + 1, 0.1))
-    run["entropy"] = path(n, (at, 0.5), (at + 1, 2.5))
-    return at
+    norms = [300.0 if i == at else 0.3 for i in range(n)]
+    gone = {"entropy": ((at, 0.5), (at + 1, 2.5)), "grad_norm": norms}
+    return rise(0.7 * at, (at, 0.6), (at + 1, 0.1)) | gone
 
 
-def dead(run, dice, at):
+def dead(n, at, dice):
     """The groups die, and the reward stays where it is from there on."""
-    n = len(run["reward"])
-    run["frac_reward_zero_std"] = path(n, (at, 0.15), (at + n / 20, 0.9))
-    run["reward"] = path(n, (0, 0.2), (at, 0.5))
-    run["accuracy"] = path(n, (0, 0.2), (at, 0.5))
-    return at
+    return rise(at) | {"frac_reward_zero_std": ((at, 0.15), (at + n / 20, 0.9))}
 
 
-def late_sampler(run, dice, at):
+def late_sampler(n, at, dice):
     """The sampler keeps the weights of row `at`; later the reward falls."""
-    n = len(run["reward"])
-    run["sampling/kl"] = path(n, (at, 0.001), (n, 0.4))
-    bad = at + 0.5 * (n - at)
-    run["reward"] = path(n, (0, 0.2), (0.8 * at, 0.6), (bad, 0.6), (n, 0.2))
-    run["accuracy"] = path(n, (0, 0.2), (0.8 * at, 0.6), (bad, 0.6), (n, 0.2))
-    return at
+    apart = {"sampling/kl": ((at, 0.001), (n, 0.4))}
+    return rise(0.8 * at, ((at + n) / 2, 0.6), (n, 0.2)) | apart
 
 
-def hacked(run, dice, at):
+def hacked(n, at, dice):
     """The reward rises on, while the held-out accuracy falls."""
-    n = len(run["reward"])
-    run["reward"] = path(n, (0, 0.2), (n, 0.9))
-    run["accuracy"] = path(n, (0, 0.3), (at, 0.55), (n, 0.15))
-    run["completions/mean_length"] = path(n, (at, 200), (n, 330))
-    return at
+    judged = {
+        "reward": ((0, 0.2), (n, 0.9)),
+        "accuracy": ((0, 0.3), (at, 0.55), (n, 0.15)),
+    }
+    return judged | {"completions/mean_length": ((at, 200), (n, 330))}
 
 
-def endless(run, dice, at):
+def endless(n, at, dice):
     """Answers grow to the limit, where they are cut off."""
-    n = len(run["reward"])
     end = at + 0.3 * (n - at)
-    run["completions/mean_length"] = path(n, (at, 200), (end, 900))
-    run["completions/clipped_ratio"] = path(n, ((at + end) / 2, 0.03), (end, 0.8))
-    run["reward"] = path(n, (0, 0.2), (0.8 * at, 0.6), (end, 0.6), (n, 0.3))
-    run["accuracy"] = path(n, (0, 0.2), (0.8 * at, 0.6), (end, 0.6), (n, 0.3))
-    return at
+    longer = {"completions/mean_length": ((at, 200), (end, 900))}
+    longer["completions/clipped_ratio"] = ((at + end) / 2, 0.03), (end, 0.8)
+    return rise(0.8 * at, (end, 0.6), (n, 0.3)) | longer
 
 
-def wrong_sign(run, dice, at):
-    n = len(run["reward"])
-    run |= {"reward": learns(n, 0.4, 0.05), "accuracy": learns(n, 0.4, 0.05)}
-    return 0
+def wrong_sign(n, at, dice):
+    return dict.fromkeys(("reward", "accuracy"), learns(n, 0.4, 0.05))
 
 
 FALLS = ("reward rises, then falls", "reward falls", "held-out accuracy falls")
-FAULTS: dict[str, tuple[Fault, str, tuple[str, ...]]] = {
+WORSE, MORE = "entropy grows without end", "many answers are cut off"
+FAULTS = {
     "collapse": (collapse, "reward rises, then falls", FALLS[2:]),
     "certain": (certain, "entropy collapses", FALLS),
-    "spike": (
-        spike,
-        "gradient norm spikes, or NaN",
-        ("entropy grows without end", *FALLS),
-    ),
+    "spike": (spike, "gradient norm spikes, or NaN", (WORSE, *FALLS)),
     "dead": (dead, "most groups are dead", FALLS),
     "late sampler": (late_sampler, "… more with every update", FALLS),
     "hacked": (hacked, "reward rises, accuracy does not", ("length grows",)),
-    "endless": (endless, "length grows", ("many answers are cut off", *FALLS)),
+    "endless": (endless, "length grows", (MORE, *FALLS)),
     "wrong sign": (wrong_sign, "reward falls", FALLS[2:]),
 }
 """Faults, the row that names each, and rows that may follow, but not precede it."""
@@ -177,6 +152,10 @@ FAULTS: dict[str, tuple[Fault, str, tuple[str, ...]]] = {
 
 def history(fault: str | None, rows: int, part: float, seed: int) -> History:
     dice = random.Random(f"{fault} {rows} {part} {seed}")
-    columns = healthy(dice, rows)
-    at = FAULTS[fault][0](columns, dice, int(part * rows)) if fault else 0
-    return History(noisy(dice, columns), at)
+    at, changes = int(part * rows), {}
+    if fault:
+        changes = FAULTS[fault][0](rows, at, dice)
+    for name, x in changes.items():
+        changes[name] = x if isinstance(x, list) else path(rows, *x)
+    at = at if fault not in (None, "certain", "wrong sign") else 0
+    return History(noisy(dice, healthy(rows) | changes), at)

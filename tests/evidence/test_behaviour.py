@@ -6,10 +6,9 @@ import math
 import pytest
 import torch
 
-from experiments import arms
 from experiments.arms import ARMS
 from experiments.behaviour import INPUTS, Inputs, answers, behaviour, rounded
-from refimpl import curve, from_gate
+from refimpl import from_gate
 from refimpl.algorithms import ALGORITHMS
 from refimpl.config import TrainConfig
 from refimpl.corrections import BAND, RULES
@@ -32,9 +31,7 @@ def test_no_processor_changes_a_name(name):
     assert behaviour(method, config, noisy) == behaviour(method, config)
 
 
-MASKS = {
-    (f"dppo_{kind}", f"delta_{x}") for kind in ("tv", "kl") for x in ("low", "high")
-}
+MASKS = {(f"dppo_{x}", f"delta_{y}") for x in ("tv", "kl") for y in ("low", "high")}
 MASKS |= {("ipo", "delta"), ("glm5", "epsilon_low"), ("glm5", "epsilon_high")}
 MASKS |= {("sao", "epsilon_low"), ("sao", "epsilon_high"), ("flash_reinforce", "delta")}
 """Bounds that only say which tokens are dropped: a hundredth may drop none more."""
@@ -99,40 +96,3 @@ def test_rounding():
     found = [rounded(x) for x in (0.123456749, -1e-9, 12345678.9, 1.00000004)]
     assert found == [0.1234567, 0.0, 12345679.0, 1.0]
     assert math.copysign(1, found[1]) == 1
-
-
-# The gates that nobody published: each is what its docstring says
-
-
-R = torch.linspace(0.3, 3.0, 541, dtype=torch.float64)
-SIGNS = (1.0, -1.0)
-
-
-def soft(tau=8.8):
-    """SAPO's gate."""
-    return curve("sapo", 1.0, R, tau_pos=tau).coefficient / R
-
-
-@pytest.mark.parametrize("rising", [True, False])
-@pytest.mark.parametrize("falling", [True, False])
-def test_the_one_sided_gate_is_sapos_moving_on_and_open_coming_back(rising, falling):
-    """Each sign of Â by itself; and finite for every ratio that the loss can see."""
-    gate = arms.one_sided(8.8, rising, falling)
-    for sign, back in ((1.0, (R < 1) & rising), (-1.0, (R > 1) & falling)):
-        expected = torch.where(back, 1.0, soft())
-        assert torch.allclose(gate(R, sign * torch.ones_like(R)), expected, atol=1e-12)
-        found = curve(from_gate(gate), sign, R).coefficient
-        assert torch.allclose(found, R * expected, atol=1e-10)
-        extreme = gate(torch.tensor([2e-9, 1.0, 4.9e8]), sign * torch.ones(3))
-        assert torch.isfinite(extreme).all()
-
-
-def test_the_two_sided_clip_is_grpos_where_a_token_moves_on_and_shut_where_it_returns():
-    gate = from_gate(arms.two_sided_clip(0.2))
-    for sign in SIGNS:
-        theirs = curve("grpo", sign, R, epsilon=0.2).coefficient
-        ours = curve(gate, sign, R).coefficient
-        returns = ((R > 1) != (sign > 0)) & ((R - 1).abs() > 0.2 + 1e-9)
-        edge = ((R - 1).abs() - 0.2).abs() < 1e-9
-        assert torch.allclose(ours[~returns & ~edge], theirs[~returns & ~edge])
-        assert (ours[returns] == 0).all() and (theirs[returns] > 0).all()

@@ -1,4 +1,4 @@
-"""Claims are judged by what rows say: tables made by hand, verdicts known."""
+"""Claims are judged by what rows say: tables and intervals by hand, verdicts known."""
 
 import math
 from dataclasses import replace
@@ -9,18 +9,13 @@ import pytest
 from experiments import effects
 from experiments.arms import ARMS, ON_DENSE
 from experiments.claims import CLAIMS, SECOND, STUDIES
-from experiments.effects import (
-    RATES,
-    Best,
-    Breaking,
-    Claim,
-    Contrast,
-    Mean,
-    Sum,
-)
+from experiments.effects import RATES, Best, Breaking, Claim, Contrast, Mean, Sum
 from experiments.finding import FINDING
+from experiments.gpu import gates
+from experiments.gpu.gates import PAIRS
 from experiments.grid import RUNS, Cell
-from experiments.statistics import Estimate
+from experiments.statistics import Estimate, benjamini_hochberg, estimate, holms
+from refimpl import UserError
 from refimpl.options import check_fit
 
 A, B, C, D = (Cell(arm) for arm in ("SAPO 1.0", "GRPO", "GSPO 3e-4", "DAPO"))
@@ -69,9 +64,7 @@ APART = (0.3, -0.2, 0.25, -0.1, 0.2)
         ((*CLEAR, -0.9, -0.8), {"starts": range(7)}, "undecided", "twenty starts"),
     ],
 )
-def test_the_verdict_follows_from_the_interval_and_says_why(
-    differences, given, verdict, why
-):
+def test_the_verdict_follows_from_the_interval(differences, given, verdict, why):
     one = claim(decides="twenty starts", **given)
     made = one.judge(two_arms(differences))
     assert (made.verdict, made.why[:9]) == (verdict, why[:9])
@@ -232,3 +225,60 @@ def test_the_way_to_a_goal_is_judged_only_where_half_of_the_runs_get_there(numbe
     made = one.judge(runs(4))
     assert made.verdict == "premise absent"
     assert made.why == f"only 40% of the runs reach a reward of 0.{goal.rstrip('0')}"
+
+
+def test_an_estimate_by_hand():
+    """Means 1, 2, 3: d̄ = 2, s = 1, error 1/√3, t(0.975, 2) = 4.302653."""
+    made = estimate({0: [0.5, 1.5], 1: [2.0], 2: [1.0, 3.0, 5.0]})
+    half = 4.302653 / math.sqrt(3)
+    assert made.effect == pytest.approx(2)
+    assert (made.low, made.high) == pytest.approx((2 - half, 2 + half))
+    assert (made.starts, made.runs) == (3, 6)
+    assert made.p == pytest.approx(0.0741799)  # 2 · P(T₂ > 2√3)
+    # that is told from 0 four times in five
+    assert made.detectable == pytest.approx((4.302653 + 1.060660) / math.sqrt(3))
+
+
+def test_seeds_of_one_start_are_not_independent_observations():
+    """Twenty runs from one start are one start, and leave no interval."""
+    made = estimate({0: [0.1 * n for n in range(20)]})
+    assert (made.starts, made.runs) == (1, 20)
+    assert not made.known and math.isnan(made.p)
+    # Nor does repeating every run make the interval narrower.
+    rows = {0: [0.0, 0.2], 1: [0.3], 2: [0.1, 0.5, 0.9]}
+    again = {start: values * 10 for start, values in rows.items()}
+    assert estimate(again)[:3] == pytest.approx(estimate(rows)[:3])
+
+
+def test_starts_that_agree_to_the_digit_leave_no_doubt_and_none_no_effect():
+    assert estimate({0: [1.0], 1: [1.0]})[:3] == (1.0, 1.0, 1.0)
+    assert estimate({0: [0.0], 1: [0.0]}).p == 1 and estimate({0: [1], 1: [1]}).p == 0
+    for nothing in ({}, {0: []}):
+        with pytest.raises(UserError, match="at least one difference"):
+            estimate(nothing)
+
+
+def test_corrections_for_many_tests_by_hand():
+    """Sorted .005 .01 .03 .04: Holm takes them 4, 3, 2 and 1 times, never falling;
+    Benjamini–Hochberg 4/1, 4/2, 4/3 and 4/4 times, never rising from the last."""
+    p = [0.01, 0.04, 0.03, 0.005]
+    assert holms(p) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert benjamini_hochberg(p) == pytest.approx([0.02, 0.04, 0.04, 0.02])
+    assert holms([]) == benjamini_hochberg([]) == []
+    assert holms([0.9, 0.8]) == [1.0, 1.0]
+
+
+def test_a_seed_counts_with_all_of_its_runs():
+    names = ["arm", "task", "updates", "rate", "seed"]
+    one, two = PAIRS["hard"]
+    cells = {
+        (arm, "sums", 16, rate, seed): (arm == one) * (0.1 + 0.1 * seed)
+        for arm in (one, two)
+        for rate in gates.RATES[16]
+        for seed in range(3)
+    }
+    table = pd.Series(cells).rename_axis(names)
+    assert gates.compared(table, one, two, "sums", 16).effect == pytest.approx(0.2)
+    del cells[two, "sums", 16, gates.RATES[16][0], 2]
+    fewer = gates.compared(pd.Series(cells).rename_axis(names), one, two, "sums", 16)
+    assert (fewer.starts, fewer.effect) == (2, pytest.approx(0.15))

@@ -83,9 +83,8 @@ def test_a_step_begins_where_the_one_before_ended_and_nothing_else_changes(tmp_p
 def test_the_rate_follows_how_far_another_run_went(moved, step, rate):
     groups = [{"lr": 4e-4}, {"lr": 4e-4}]
     history = SimpleNamespace(rows=[{"drift/step": moved}])
-    run = SimpleNamespace(
-        history=history, optimizer=SimpleNamespace(param_groups=groups)
-    )
+    optimizer = SimpleNamespace(param_groups=groups)
+    run = SimpleNamespace(history=history, optimizer=optimizer)
     Pace([0.25, 1.0])(run, step)
     assert [group["lr"] for group in groups] == [pytest.approx(rate)] * 2
 

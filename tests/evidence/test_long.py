@@ -36,9 +36,8 @@ def test_what_is_stored_is_the_beginning_of_what_was_declared(monkeypatch):
     needs("reasoning_gym")
     runs, rows = store.read(STORED)
     monkeypatch.setattr(long, "_weights", lambda: runs["weights"][0])
-    assert runs["run"].tolist() == [
-        Long().key(job) for job in [*Long().jobs()][: len(runs)]
-    ]
+    declared = [Long().key(job) for job in Long().jobs()]
+    assert runs["run"].tolist() == declared[: len(runs)]
     assert runs["ended"].isna().all() and len(rows) == CONFIG.rollouts * len(runs)
     assert long.answers(STORED).keys() == set(runs["run"])
 

@@ -72,14 +72,11 @@ def test_a_key_names_configuration_salt_weights_and_behaviour(monkeypatch):
     assert len(keys | {key(known)}) == 5
 
 
-@given(
-    st.lists(
-        st.sampled_from(["add", "killed", "killed between", "killed late", "closed"])
-    )
-)
-def test_what_was_added_is_found_in_its_order_however_a_process_ends(
-    tmp_path_factory, moments
-):
+MOMENTS = "add", "killed", "killed between", "killed late", "closed"
+
+
+@given(moments=st.lists(st.sampled_from(MOMENTS)))
+def test_what_was_added_is_found_however_a_process_ends(tmp_path_factory, moments):
     """Before it exports, between the two files, after that with the database still
     there, or as it should."""
     out, added = tmp_path_factory.mktemp("store") / "real", []

@@ -38,9 +38,6 @@ def test_every_part_is_timed_by_its_tokens(figures):
     assert "fetch smollm2" in figures["SmolLM2 with a LoRA"]["not measured"]
 
 
-# What goes wrong while measuring
-
-
 def only(monkeypatch, **parts):
     monkeypatch.setattr(check, "parts", lambda here: parts)
 
@@ -73,9 +70,7 @@ def test_a_part_that_raises_is_an_error_and_the_others_are_measured(
     assert check.figures_of(lambda here: {}, cuda) == {"error": WORDS}
 
 
-def test_what_was_measured_before_a_crash_or_the_limit_is_written(
-    monkeypatch, tmp_path
-):
+def test_what_was_measured_before_a_crash_or_limit_is_written(monkeypatch, tmp_path):
     out = tmp_path / "figures.json"
 
     def killed(here):

@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch.testing import assert_close
 
 from refimpl import UserError
 from refimpl.advantages import (
+    CRITIC_FREE,
     Scored,
     batch_centred,
     batch_std,
@@ -46,26 +48,66 @@ def episodes(rewards, values, mask, **given):
     return gae(Scored(rewards, torch.arange(len(mask)), mask, values, **given))
 
 
-def test_group_relative_by_hand():
-    """R = 1, 0, 0, 1: mean ½, squares 4 · ¼ = 1, sample variance 1/3."""
-    a = group_relative(one_group(tensor([1.0, 0.0, 0.0, 1.0])))
-    expected = 0.5 / (math.sqrt(1 / 3) + 1e-6)  # 0.866…; with ddof 0 it would be 1
-    assert_close(a, expected * tensor([1.0, -1.0, -1.0, 1.0]), **EXACT)
-    a = group_relative(one_group(tensor([0.0, 2.0])), eps=0.5)  # variance 2/1
-    expected = 1 / (math.sqrt(2) + 0.5)
-    assert_close(a, tensor([-expected, expected]), **EXACT)
+FOUR, SIGNS = [0] * 4, tensor([1.0, -1, -1, 1]).double()
+# Of any size, id and order: 1 and 3 have the mean 2; 0, 0 and 3 the mean 1
+PAID, IDS = [1, 0, 3, 0, 3], [7, -3, 7, -3, -3]
+CENTRED = tensor([-1.0, -1, 1, -1, 2]).double()
+SPREAD = tensor([2.0, 3, 2, 3, 3]).double()
+SOLVED = [1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0], [0] * 4 + [1] * 4 + [2] * 4
+NEAR = [9, 0.1, 0.1, 0.1, 0.4, 3], [3, 5, 5, 5, 5, 3]
+PAIRS, HALVES = ([1, 0, 3, 1], [0, 0, 1, 1]), tensor([0.5, -0.5, 1, -1]).double()
+EIGHT = [1, 1, 1, 0, 0, 0, 0, 1], [0] * 4 + [1] * 4
+QUARTERS = tensor([1.0, 1, 1, -3, -1, -1, -1, 3]).double() / 4
+THIRD, ROOT, LONG = 3**-0.5, 3**0.5, [3] * 4
+OTHERS = partial(leave_one_out_std, eps=0.0)
+BOTH = reinforce_plus_plus, reinforce_plus_plus_baseline
+BY_HAND = [  # estimator, rewards, groups, Â, and lengths where they count
+    # Mean ½, squares 4 · ¼ = 1, sample variance 1/3; with ddof 0 it would be ±1
+    (group_relative, [1, 0, 0, 1], FOUR, SIGNS * 0.5 / (THIRD + 1e-6)),
+    (partial(group_relative, eps=0.5), [0, 2], [0, 0], [-(x := 1 / (2**0.5 + 0.5)), x]),
+    (group_centred, PAID, IDS, CENTRED),
+    # Sample variances 2 and 6/2
+    (partial(group_relative, eps=0.0), PAID, IDS, CENTRED / SPREAD.sqrt()),
+    # G/(G−1) is 2 and 3/2
+    (leave_one_out, PAID, IDS, CENTRED * tensor([2, 1.5, 2, 1.5, 1.5])),
+    # NeMo-RL's mean and std of the others; with the std of all ±1.5, −.5
+    (OTHERS, [1, 0, 0, 0], FOUR, [1, -THIRD, -THIRD, -THIRD]),
+    (OTHERS, [1, 1, 0, 0], FOUR, [2 * THIRD] * 2 + [-2 * THIRD] * 2),
+    (OTHERS, *NEAR, [6, -THIRD, -THIRD, -THIRD, 0.3, -6]),
+    # A success of 1, 2 and 0 in 4 weighs 3, 1 and 0, and a mean below 0 nothing
+    (maxrl, *SOLVED, [3, -1, -1, -1, 1, 1, -1, -1, 0, 0, 0, 0]),
+    (maxrl, [0.5, -1, 0, 0], FOUR, FOUR),
+    # ±½ and ±1 over the std of all four, √(19/12)
+    (partial(batch_std, eps=0.1), *PAIRS, HALVES / (math.sqrt(19 / 12) + 0.1)),
+    # 3 and 1 right: A = ±¼ and ±¾, of which std² = 1.5 / 7
+    (partial(std_of_advantages, eps=0.0), *EIGHT, QUARTERS / math.sqrt(1.5 / 7)),
+    # Of four prompts: the mean of all, which is not that of the others
+    (batch_centred, [1, 0, 0, 0], [0, 1, 2, 3], [0.75, -0.25, -0.25, -0.25]),
+    (batch_centred, [1], [0], [0]),
+    # 3 tokens for 1, 1 for 0: the baseline is ¾; without a token the mean, as in verl
+    (opo, [1, 0, 0, 2], [0, 0, 2, 2], [0.25, -0.75, -1, 1], [3, 1, 0, 0]),
+    (opo, [1, 0, 1], [0] * 3, [1 / 3, -2 / 3, 1 / 3], [0, 2, 4]),
+    # ¾ and −¼ over √(3/16); verl 0.9.1, with ddof 1 over 12 tokens, has 1.6583, −0.5528
+    *((f, [1, 0, 0, 0], FOUR, [ROOT, -THIRD, -THIRD, -THIRD], LONG) for f in BOTH),
+    # Beside a prompt that is solved: mean ¾, std √(3/16); with the baseline 0 and √⅛
+    (BOTH[0], [1, 1, 1, 0], [0, 0, 1, 1], [THIRD, THIRD, THIRD, -ROOT], [1] * 4),
+    (BOTH[1], [1, 1, 1, 0], [0, 0, 1, 1], [0, 0, 2**0.5, -(2**0.5)], [1] * 4),
+    (BOTH[0], [1, 0], [0, 1], [1, -1], [1, 1]),
+]
 
 
-def test_groups_are_interleaved_of_any_size_and_any_id():
-    rewards, group = tensor([1.0, 0.0, 3.0, 0.0, 3.0]), tensor([7, -3, 7, -3, -3])
-    scored = Scored(rewards, group)
-    # group 7: 1, 3, mean 2.  group −3: 0, 0, 3, mean 1, sample variance 6/2 = 3.
-    centred = tensor([-1.0, -1.0, 1.0, -1.0, 2.0])
-    deviation = tensor([2.0, 3.0, 2.0, 3.0, 3.0]).sqrt()
-    assert_close(group_centred(scored), centred)
-    assert_close(group_relative(scored, eps=0), centred / deviation)
-    # G/(G−1) is 2 in group 7 and 3/2 in group −3
-    assert_close(leave_one_out(scored), tensor([-2.0, -1.5, 2.0, -1.5, 3.0]))
+def name(case):
+    return getattr(case[0], "func", case[0]).__name__
+
+
+@pytest.mark.parametrize("case", BY_HAND, ids=name)
+def test_by_hand(case):
+    function, rewards, groups, expected, *lengths = case
+    mask = mask_of(*lengths or [[1] * len(rewards)])
+    found = function(Scored(tensor(rewards).double(), tensor(groups), mask))
+    wanted = torch.as_tensor(expected).double()
+    wanted = wanted[:, None] * mask if found.ndim == 2 else wanted
+    assert_close(found, wanted, rtol=0, atol=1e-7)
 
 
 @baselines
@@ -83,6 +125,18 @@ def test_equal_rewards_give_exactly_zero_though_the_mean_rounds(function, dtype)
     assert rounded > 0, "no mean rounded: this test would prove nothing"
 
 
+@pytest.mark.parametrize("function", [f for n, f in CRITIC_FREE.items() if n != "gdpo"])
+def test_equal_rewards_of_a_whole_batch_give_exactly_zero(function):
+    scored = Scored(torch.full((3,), 0.1), tensor([0] * 3), mask_of([3, 1, 2]))
+    assert not function(scored).any()
+
+
+@pytest.mark.parametrize("function", [opo, reinforce_plus_plus_baseline])
+def test_a_baseline_needs_two_responses(function):
+    with pytest.raises(UserError, match="at least 2 responses"):
+        function(Scored(tensor([1.0]), tensor([0]), mask_of([1])))
+
+
 @baselines
 def test_whole_numbers_and_rewards_per_token_are_welcome(function):
     """A verifier may return 0 and 1 as integers; a KL in the reward makes (B, T)."""
@@ -92,25 +146,6 @@ def test_whole_numbers_and_rewards_per_token_are_welcome(function):
     by_token = tensor([[0.5, 0.5], [-1.0, 1.0], [0.0, 0.0], [2.0, -1.0]])
     scored = Scored(by_token, torch.zeros(4, dtype=torch.long), torch.ones(4, 2))
     assert_close(function(scored), exact, **EXACT)
-
-
-def test_leave_one_out_std_by_hand():
-    """NeMo-RL's: mean and std of the others, which divides by neither 0 nor nothing."""
-    third = 1 / math.sqrt(3)
-    for rewards, expected in (
-        ([1, 0, 0, 0], [1, -third, -third, -third]),  # with the std of all: ±1.5, −.5
-        ([1, 1, 0, 0], [2 * third, 2 * third, -2 * third, -2 * third]),
-        ([1, 1, 1, 0], [third, third, third, -1]),
-        ([0.1, 0.1, 0.1, 0.4], [-third, -third, -third, 0.3]),
-        ([3, 1], [2, -2]),
-    ):
-        rewards = tensor(rewards).double()
-        found = leave_one_out_std(one_group(rewards))
-        assert found.tolist() == pytest.approx(expected, abs=1e-4)
-        both = torch.cat([tensor([0.5, 9.0]), rewards, tensor([2.0])])
-        group = tensor([3, 3] + [0] * len(rewards) + [3])
-        found = leave_one_out_std(Scored(both, group))[2:-1]
-        assert found.tolist() == pytest.approx(expected, abs=1e-4)
 
 
 def test_two_ways_to_add_two_rewards_by_hand():
@@ -152,9 +187,6 @@ def test_a_teacher_says_how_much_likelier_each_token_is():
         distillation(replace(scored, teacher_logp=None))
 
 
-PAID, GROUP = tensor([1.0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0]), torch.arange(12) // 4
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_reward_or_a_value_that_is_no_number_is_refused(bad):
     """Outside the mask it may be anything; a component that is NaN does not apply."""
@@ -173,14 +205,6 @@ def test_a_reward_or_a_value_that_is_no_number_is_refused(bad):
         gdpo(parts)
 
 
-def test_maxrl_by_hand():
-    """A success of 1, 2 and 0 in 4 weighs 3, 1 and 0."""
-    found = maxrl(Scored(PAID, GROUP))
-    assert found.tolist() == [3, -1, -1, -1, 1, 1, -1, -1, 0, 0, 0, 0]
-    below = tensor([0.5, -1.0, 0.0, 0.0])  # a mean below 0, as rewards may have
-    assert maxrl(one_group(below)).tolist() == [0.0] * 4
-
-
 def test_maxrl_follows_the_first_terms_of_log_p():
     """E[(1/G) Σ Â ∇log π] = ∇ Σ_{k<G} −(1−p)^k/k, over all outcomes of G coins of
     probability p, whose ∇log π by p is 1/p or −1/(1−p)."""
@@ -194,71 +218,12 @@ def test_maxrl_follows_the_first_terms_of_log_p():
         assert slope.item() == pytest.approx(sum((1 - p) ** k for k in range(size - 1)))
 
 
-def test_batch_std_by_hand():
-    """R = 1, 0 and 3, 1: ±½ and ±1 over the std of all four, √(19/12)."""
-    paid, group = tensor([1.0, 0.0, 3.0, 1.0]), tensor([0, 0, 1, 1])
-    found = batch_std(Scored(paid, group), eps=0.1)
-    assert_close(found, tensor([0.5, -0.5, 1.0, -1.0]) / (math.sqrt(19 / 12) + 0.1))
-    assert batch_std(Scored(torch.full((4,), 0.1), group)).tolist() == [0.0] * 4
-
-
-def test_std_of_advantages_by_hand():
-    """Two groups of four with 3 and 1 right: A = ±¼ and ±¾, of which std² = 1.5 / 7."""
-    paid, group = tensor([1.0, 1, 1, 0, 0, 0, 0, 1]), tensor([0] * 4 + [1] * 4)
-    wanted = tensor([0.25, 0.25, 0.25, -0.75, -0.25, -0.25, -0.25, 0.75])
-    found = std_of_advantages(Scored(paid, group), eps=0.0)
-    assert_close(found, wanted / math.sqrt(1.5 / 7))
-    assert found.abs().max().item() == pytest.approx(1.62019, abs=1e-5)
-    assert batch_std(Scored(paid, group)).abs().max().item() == pytest.approx(1.40312)
-    same = torch.full((4,), 0.1)
-    assert std_of_advantages(Scored(same, group[2:6])).tolist() == [0.0] * 4
-
-
-def whitened(function, rewards, groups, lengths):
-    """Of responses of these lengths, as a list of rows."""
-    scored = Scored(tensor(rewards), tensor(groups), mask_of(lengths))
-    return function(scored).tolist()
-
-
-def test_reinforce_plus_plus_by_hand():
-    """R = 1, 0, 0, 0, three tokens each: ¾ and −¼ over √(3/16) are √3 and −1/√3. Over
-    the std of verl 0.9.1, with ddof 1 over the 12 tokens, they are 1.6583 and −0.5528.
-    """
-    third, both = 3**-0.5, (reinforce_plus_plus, reinforce_plus_plus_baseline)
-    for function in both:
-        found = tensor(whitened(function, [1, 0, 0, 0], [0] * 4, [3] * 4))
-        wanted = tensor([3**0.5, -third, -third, -third])[:, None].expand(4, 3)
-        assert_close(found.double(), wanted, rtol=1e-6, atol=0)
-        verl = found[:2, 0].double() * math.sqrt(11 / 12)
-        assert_close(verl, tensor([1.6583, -0.5528]), rtol=0, atol=5e-5)
-        assert whitened(function, [0.1] * 3, [0] * 3, [3, 1, 2]) == [[0.0] * 3] * 3
-    # Beside a prompt that is solved: mean ¾, std √(3/16); with the baseline 0 and √⅛
-    plain, own = (whitened(f, [1.0, 1, 1, 0], [0, 0, 1, 1], [1] * 4) for f in both)
-    wanted = tensor([[third] * 3 + [-(3**0.5)], [0, 0, 2**0.5, -(2**0.5)]])
-    assert_close(tensor([plain, own])[:, :, 0], wanted, rtol=1e-6, atol=0)
-    assert whitened(both[0], [1.0, 0.0], [0, 1], [1, 1])[0] == pytest.approx([1])
-    with pytest.raises(UserError, match="at least 2 responses"):
-        whitened(both[1], [1.0, 0.0], [0, 1], [1, 1])
-
-
-def test_batch_centred_by_hand():
-    """R = 1, 0, 0, 0 of four prompts: ¾ and −¼. The mean of the others gives 4/3 of
-    it, and equal rewards exactly 0."""
-    paid, group = tensor([1.0, 0.0, 0.0, 0.0]), torch.arange(4)
-    found = batch_centred(Scored(paid, group))
-    assert found.tolist() == [0.75, -0.25, -0.25, -0.25]
-    others = paid - (paid.sum() - paid) / 3
-    assert_close(found, others * 3 / 4, **EXACT)
-    assert batch_centred(Scored(torch.full((3,), 0.1), group[:3])).tolist() == [0.0] * 3
-    assert batch_centred(Scored(paid[:1], group[:1])).tolist() == [0.0]
-
-
 def test_whitening_over_tokens_pushes_a_group_of_equal_rewards():
     """½ once, −½ three times and 0 four times: mean −⅛, variance 7/64."""
-    given = [1.0, 0, 1, 1], [0, 0, 1, 1], [1, 3, 2, 2]
-    found = whitened(reinforce_plus_plus_baseline, *given)
+    scored = Scored(tensor([1.0, 0, 1, 1]), tensor([0, 0, 1, 1]), mask_of([1, 3, 2, 2]))
+    found = reinforce_plus_plus_baseline(scored)
     wanted = [5 / 7**0.5, 0, 0], [-3 / 7**0.5] * 3, *([[7**-0.5] * 2 + [0]] * 2)
-    assert_close(tensor(found), tensor([*wanted]), rtol=1e-6, atol=1e-6)
+    assert_close(found, tensor([*wanted]), rtol=1e-6, atol=1e-6)
 
 
 def test_a_kl_in_the_reward_counts_from_its_token_on():
@@ -267,17 +232,6 @@ def test_a_kl_in_the_reward_counts_from_its_token_on():
     found = reinforce_plus_plus(scored)
     wanted = tensor([[1.0, 5], [-3, -3]]) / 11**0.5
     assert_close(found, wanted, rtol=1e-6, atol=0)
-
-
-def test_opo_weighs_a_reward_by_its_length():
-    """3 tokens for 1, 1 token for 0: the baseline is ¾; of equal rewards exactly 0."""
-    mask, group = mask_of([3, 1, 2, 5, 0, 0]), tensor([0, 0, 1, 1, 2, 2])
-    found = opo(Scored(tensor([1.0, 0.0, 0.1, 0.1, 0.0, 2.0]), group, mask))
-    assert found.tolist() == [0.25, -0.75, 0.0, 0.0, -1.0, 1.0]
-    empty = Scored(tensor([1.0, 0.0, 1.0]), tensor([0, 0, 0]), mask_of([0, 2, 4]))
-    assert_close(opo(empty), tensor([1 / 3, -2 / 3, 1 / 3]), **EXACT)  # as in verl
-    with pytest.raises(UserError, match="at least 2 responses"):
-        opo(Scored(PAID[:1], GROUP[:1], mask[:1]))
 
 
 def test_gae_has_rlhf_s_gamma_and_lambda_by_default():

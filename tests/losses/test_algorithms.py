@@ -63,8 +63,6 @@ def test_a_kl_that_is_no_number_is_outside_of_dppos_bound():
     assert (found.value.item(), found.high.item()) == (0, True)
 
 
-# The papers' entries, in chapter order
-
 TWO = {"epsilon_low": 0.2, "epsilon_high": 0.2, "dual_clip": None}
 NARROW = {"epsilon_low": 3e-4, "epsilon_high": 4e-4, "dual_clip": None}
 CAP = {"max_ratio": 5.0, "mask_epsilon_low": None, "mask_epsilon_high": None}
@@ -76,7 +74,7 @@ LONGER = NARROW | {"epsilon_low": 2e-3, "epsilon_high": 2.5e-3}
 KERNEL = {"k_pos": 2.0, "lambda_pos": 3.0, "k_neg": 3.0, "lambda_neg": 2.0}
 BY_ROW, BY_TOKEN = "seq_mean_token_mean", "token_mean"
 SUMMED = "seq_mean_token_sum"
-PAPERS = {  # hyperparameters, normaliser, advantages
+PAPERS = {  # in chapter order: hyperparameters, normaliser, advantages
     "reinforce": ({"correct": False}, BY_ROW, "leave_one_out"),
     "ppo": (TWO, BY_TOKEN, "gae"),
     "grpo": (TWO, BY_ROW, "group_relative"),
@@ -155,9 +153,6 @@ def test_an_entry_is_consistent(algorithm):
     assert GRPO.check_hyperparameters({"epsilon": 0.1, "epsilon_high": 0.3}) == both
 
 
-# What an algorithm says of itself
-
-
 def stale_tokens(spread=0.8, seed=0):
     """Tokens far from π_old, of both signs and one Â of 0; some rows are short."""
     logp, old_logp, a, mask = random_batch([5, 2, 4, 1, 3], seed, spread)
@@ -191,9 +186,6 @@ def test_one_ratio_says_whether_a_response_shares_its_ratio(algorithm):
     assert (len(slopes) > 2) == algorithm.one_ratio
 
 
-# The objective: its contract
-
-
 @every_setting
 def test_whether_an_objective_acts_without_an_advantage_is_known(algorithm, chosen):
     """Where Â is 0 throughout and it does not, the trainer skips the pass."""
@@ -209,9 +201,6 @@ def test_whether_an_objective_acts_without_an_advantage_is_known(algorithm, chos
 def mine(objective, **other):
     """An algorithm of one's own, made of its objective."""
     return replace(GRPO, name="mine", objective=objective, **other)
-
-
-# What a loss makes of it
 
 
 @every
@@ -255,9 +244,6 @@ def test_an_objective_may_be_anything_outside_the_mask(width):
     assert loss.isfinite() and slope.isfinite().all()
 
 
-# Edges
-
-
 @every_setting
 def test_every_ratio_has_finite_numbers(algorithm, chosen):
     """Loss, gradient and metrics, which are plain floats; and a response beside keeps
@@ -275,9 +261,6 @@ def test_every_ratio_has_finite_numbers(algorithm, chosen):
         assert all(type(x) is float and math.isfinite(x) for x in metrics.values())
         if algorithm.name in PAPERS:
             assert (slope[1] * a[1])[a[1] != 0].lt(0).all()
-
-
-# What is refused
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
-"""Gradients against their closed forms, in float64.
+"""Gradients against their closed forms, in float64; curves come out of the real losses.
 
 Every gradient is −weight · c · Â ∇log π_θ; a form says what c is.
 """
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,22 +12,19 @@ import torch
 from torch import tensor
 from torch.testing import assert_close
 
-from refimpl.algorithms import ALGORITHMS
-from refimpl.normalisers import (
-    constant,
-    seq_mean_token_mean,
-    seq_mean_token_sum,
-    token_mean,
-)
+from refimpl import normalisers
+from refimpl.algorithms import ALGORITHMS, Objective
+from refimpl.curves import GRID, curve
+from refimpl.gate import from_gate
 from tests.losses.batches import FLOAT64, loss_and_slope, random_batch
 
 pytestmark = FLOAT64
 LENGTHS = [7, 30, 1, 20]
 WEIGHT = {  # of a token, by lengths
-    seq_mean_token_mean: 1 / (4 * tensor(LENGTHS).double()[:, None]),
-    token_mean: 1 / 58,
-    constant: 1 / (4 * 50),
-    seq_mean_token_sum: 1 / 4,
+    normalisers.seq_mean_token_mean: 1 / (4 * tensor(LENGTHS).double()[:, None]),
+    normalisers.token_mean: 1 / 58,
+    normalisers.constant: 1 / (4 * 50),
+    normalisers.seq_mean_token_sum: 1 / 4,
 }
 
 
@@ -148,3 +146,32 @@ def test_a_gradient_is_its_closed_form(name, settings, per_token, form):
     bounds = {"epsilon", "delta", "delta_low", "low"} & algorithm.annotations.keys()
     bounded = bounds or "mask_epsilon" in str(settings)
     assert 0 < stopped.sum() < len(stopped) if bounded else not stopped.any()
+
+
+RATIOS = torch.tensor([0.1, 0.5, 0.79, 0.81, 1.0, 1.19, 1.21, 2.0, 5.0]).double()
+
+
+def test_a_curve_on_probabilities_is_that_of_the_token_that_is_asked_for():
+    """δ = 0.2: π_old = 0.1 may reach 0.3, r = 3, and 0.4 may reach 0.6, r = 1.5; with
+    δ = 0.25 the bounds are 3.5 and 1.625."""
+    for old, bound in ((0.1, 3), (0.4, 1.5)):
+        found = curve("dppo_tv", 1.0, RATIOS, old)
+        assert_close(found.coefficient, torch.where(bound > RATIOS, RATIOS, 0.0))
+    wide = curve("dppo_tv", 1.0, tensor([3.4, 3.6]).double(), 0.1, delta_high=0.25)
+    assert_close(wide.coefficient, tensor([3.4, 0.0]).double())
+
+
+def test_a_curve_follows_an_objective_of_ones_own():
+    """Of a method with another objective, or of a gate: no closed form."""
+
+    def cubed(t):
+        return Objective(t.z.exp() ** 3 * t.advantages)
+
+    for a in (1.0, -2.0):
+        found = curve(replace(ALGORITHMS["grpo"], objective=cubed), a)
+        assert_close(found.ratio, GRID)
+        assert_close(found.objective, a * GRID**3)
+        assert_close(found.coefficient, 3 * GRID**3)
+        assert_close(found.gate, 3 * GRID**2)
+    half = curve(from_gate(lambda r, a: 0.5 * torch.ones_like(r)), 1.0, RATIOS)
+    assert_close(half.gate, torch.full_like(RATIOS, 0.5))

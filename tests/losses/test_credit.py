@@ -112,8 +112,6 @@ def test_returns_are_discounted_by_turns_and_not_by_tokens():
     assert_close(returns(whole)[0], tensor([0.9025, 0.95, 1.0]).float())
 
 
-# Differences of state scores
-
 SCORES = [0.2, 0.2, 0.2, 0.8, 0.6]
 """Before the first turn, and after each of four."""
 FOUR = [[0, 1, 2, 3], [0, 1, -1, -1]]
@@ -147,9 +145,6 @@ def test_differences_telescope_and_reward_no_stay():
         assert not stays.any()
     found = differences([SCORES, [0.5] * 5], 0.0)
     assert_close(found[0] - found[1, 0], tensor([0, 0, 0.6, -0.2]))
-
-
-# What a rollout shows
 
 
 def test_a_state_is_all_that_was_written_before():

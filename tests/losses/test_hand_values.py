@@ -37,8 +37,6 @@ def sigma(x):
     return 1 / (1 + math.exp(-x))
 
 
-# Whole losses
-
 TEN = constant(mask_of([2, 1]), 10)
 UP = [1.0, -1.0]
 MIXED = [[1.0, -1.0], [0.0, 0.0]]  # within a response
@@ -191,8 +189,6 @@ def test_flash_reinforce_by_hand():
     assert_close(gradient, tensor([[0.0, 0.0], [0.0, 0.0], [2 / 9, 0.0]]), **EXACT)
 
 
-# One token
-
 TWO = {"epsilon_low": 0.2, "epsilon_high": 0.3}
 SIX = [  # A, r, objective, gradient in log π_θ
     (+1.0, 0.5, 0.5, 0.5),  # a good token fell: let it rise again
@@ -224,16 +220,10 @@ def test_the_one_sided_clip_in_each_of_the_six_cases(name):
     assert one_token(ALGORITHMS[name], -1.0, 5.0) == pytest.approx((-5, -5))
 
 
-# A gate of one's own
-
-
 def test_a_gate_may_be_anything_on_padding():
     gate = from_gate(lambda r, a: torch.where(a == 0, NAN, 1.0))
     _, slope = at_ratios(gate, FAR, UP, [2, 1])
     assert_close(slope, tensor([[-2 / 4, -0.5 / 4], [4 / 2, 0]]), **EXACT)
-
-
-# The critic's loss
 
 
 @pytest.mark.parametrize(

@@ -15,48 +15,27 @@ from refimpl import loss_terms
 from refimpl.advantages import CRITIC_FREE, Scored, gae, token_rewards, whiten
 from refimpl.kl import ESTIMATORS
 from refimpl.logprobs import Reading
-from refimpl.normalisers import NORMALISERS
+from refimpl.normalisers import token_mean
 from refimpl.rollout import Batch
-from tests.losses.batches import FLOAT64, mask_of, random_batch, weight_by
+from tests.losses.batches import FLOAT64, mask_of, random_batch
 from tests.worlds import rollout_of
 
 pytestmark = FLOAT64
-LENGTHS = [5, 4, 7, 1]
-GROUP = tensor([0, 0, 1, 1])
-CLOSE = {"rtol": 1e-12, "atol": 1e-12}
+LENGTHS, GROUP = [5, 4, 7, 1], tensor([0, 0, 1, 1])
+DICE = torch.Generator().manual_seed(0)
+HOLED = (torch.rand(4, 14, generator=DICE).argsort(-1) < tensor(LENGTHS)[:, None]) * 1.0
+NOISE = -3 * torch.randn(4, 14, generator=DICE).abs().double()
 
 
-def holes(seed: int = 0) -> torch.Tensor:
-    """A mask of 14 columns whose rows have as many ones as LENGTHS says."""
-    generator = torch.Generator().manual_seed(seed)
-    places = torch.rand(4, 14, generator=generator).argsort(-1)
-    return (places < tensor(LENGTHS)[:, None]).double()
+def spread(x: torch.Tensor) -> torch.Tensor:
+    """Numbers of compact rows where HOLED is 1, and others in its holes."""
+    return NOISE.masked_scatter(HOLED.bool(), x.detach()[mask_of(LENGTHS).bool()])
 
 
-def spread(x: torch.Tensor, mask: torch.Tensor, seed: int = 9) -> torch.Tensor:
-    """Put the numbers of compact rows where a mask is 1, and others in its holes."""
-    noise = torch.randn(mask.shape, generator=torch.Generator().manual_seed(seed)).abs()
-    wide = -3 * noise.to(x)
-    wide[mask.bool()] = x[mask_of(LENGTHS).bool()]
-    return wide
-
-
-def both(mask: torch.Tensor):
-    """(logp, old_logp, advantages, mask), compact and with holes."""
-    logp, old, advantages, compact = random_batch(LENGTHS)
-    wide = [spread(x.detach(), mask) for x in (logp, old, advantages)]
-    wide[0].requires_grad_()
-    return (logp, old, advantages, compact), (*wide, mask)
-
-
-def batch_of(logp, old, advantages, mask, value) -> tuple[Batch, Reading]:
-    """A mini-batch, and the policy's pass over it."""
-    rollout = rollout_of(mask, group=GROUP)
-    more = {"ref_logp": old - value, "old_values": value, "targets": value + 0.3}
-    counts = {"token_count": mask.sum(), "response_count": mask.new_tensor(4)}
-    entropy = -logp / 2  # some number that depends on the policy
-    batch = Batch(rollout, mask, old, advantages, **more, **counts)
-    return batch, Reading(logp, entropy * mask)
+def both(*compact: torch.Tensor):
+    """Rows as they are, with their mask, and with holes."""
+    yield *compact, mask_of(LENGTHS)
+    yield *map(spread, compact), HOLED.double()
 
 
 TERMS = {name: loss_terms.KL(0.1, name) for name in ESTIMATORS}
@@ -65,17 +44,19 @@ TERMS |= {"entropy": loss_terms.Entropy(0.1)}
 
 @pytest.mark.parametrize("name", [*TERMS, "value"])
 def test_every_added_term_is_that_of_the_rows_without_holes(name):
-    mask, value = holes(), random_batch(LENGTHS, 5)[2] / 4
-    added = []
-    for rows, v in zip(both(mask), (value, spread(value, mask)), strict=True):
-        part, reading = batch_of(*rows, v)
-        critic = loss_terms.Value(lambda _, v=v, z=rows[0]: v + z / 7)
+    rows, found = [*random_batch(LENGTHS)[:3], random_batch(LENGTHS, 5)[2] / 4], []
+    for logp, old, a, v, mask in both(*rows):
+        logp = logp.detach().requires_grad_()
+        more = {"ref_logp": old - v, "old_values": v, "targets": v + 0.3}
+        counts = {"token_count": mask.sum(), "response_count": mask.new_tensor(4)}
+        batch = Batch(rollout_of(mask, group=GROUP), mask, old, a, **more, **counts)
+        critic = loss_terms.Value(lambda _, v=v, z=logp: v + z / 7)
         term = critic if name == "value" else TERMS[name]
-        loss, _ = term(part, reading, weight_by(NORMALISERS["token_mean"], rows[3]))
-        added.append((loss, grad(loss, rows[0])[0][rows[3].bool()]))
-    assert_close(added[0][0], added[1][0], **CLOSE)
-    assert_close(added[0][1], added[1][1], **CLOSE)
-    assert added[0][1].any()
+        entropy = -logp / 2 * mask  # some number that depends on the policy
+        loss, _ = term(batch, Reading(logp, entropy), token_mean(mask))
+        found.append((loss, grad(loss, logp)[0][mask.bool()]))
+    assert_close(*found, rtol=1e-12, atol=1e-12)
+    assert found[0][1].any()
 
 
 PAID = tensor([1.0, 0.0, 0.5, 2.0]).double()
@@ -84,13 +65,11 @@ PAID = tensor([1.0, 0.0, 0.5, 2.0]).double()
 @pytest.mark.parametrize("name", [*CRITIC_FREE, "gae", "whitened"])
 def test_every_advantage_is_that_of_the_rows_without_holes(name):
     """With the reward on the last token of the policy, wherever that is."""
-    masks, v, found = (mask_of(LENGTHS), holes()), random_batch(LENGTHS, 3)[2], []
-    for mask, values in zip(masks, (v, spread(v, masks[1])), strict=True):
+    estimator, found = {**CRITIC_FREE, "gae": gae, "whitened": gae}[name], []
+    for values, mask in both(random_batch(LENGTHS, 3)[2]):
         parts = torch.stack([PAID, PAID**2], -1)
         scored = Scored(token_rewards(PAID, mask), GROUP, mask, values, 0.9, 0.8, parts)
-        estimate = {**CRITIC_FREE, "gae": gae, "whitened": gae}[name](scored)
-        if name == "whitened":
-            estimate = whiten(estimate, mask)
-        estimate = estimate if estimate.ndim == 2 else estimate[:, None].expand_as(mask)
-        found.append(estimate[mask.bool()])
-    assert_close(*found, **CLOSE)
+        estimate = estimator(scored)
+        estimate = whiten(estimate, mask) if name == "whitened" else estimate
+        found.append(estimate.view(4, -1).expand_as(mask)[mask.bool()])
+    assert_close(*found, rtol=1e-12, atol=1e-12)

@@ -8,12 +8,7 @@ from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
 
-from refimpl.importance import (
-    largest_deviation,
-    log_ratio,
-    ratio,
-    sequence_log_ratio,
-)
+from refimpl.importance import largest_deviation, log_ratio, ratio, sequence_log_ratio
 from tests.losses.batches import INF, NAN, mask_of
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -6,15 +6,11 @@ B and T per call (an int is a float, as PEP 484 has it). Then it trains, and run
 tests of the formulas, which call each with the types that it takes.
 """
 
+import pytest
+
 from refimpl.loss_terms import KL, RouterShift
 from refimpl.pretrained import logprobs as sharing
-from tests.worlds import (
-    fixed_noise,
-    own_process,
-    random_model,
-    random_moe,
-    small_run,
-)
+from tests.worlds import fixed_noise, own_process, random_model, random_moe, small_run
 
 
 def train_tiny(algorithm, model, **settings):
@@ -58,9 +54,10 @@ with install_import_hook("refimpl", "checker.check"):
     test_shapes.training()
     sys.exit(pytest.main("-q -n 0 -o addopts= -p no:nbval".split() + sys.argv[1:]))
 """
-PARTS = "hand_values kl advantages curves credit"
+PARTS = "hand_values kl advantages closed_forms credit"
 
 
+@pytest.mark.ci
 def test_every_call_has_the_shapes_of_its_signature():
     formulas = [f"tests/losses/test_{part}.py" for part in PARTS.split()]
     done = own_process(UNDER_THE_HOOK, *formulas, PYTHONDONTWRITEBYTECODE="1")

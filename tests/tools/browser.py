@@ -36,21 +36,12 @@ def chromium(width: int, height: int):
             driver.quit()
 
 
-def wait(condition, what="the page", browser=None):
-    """Ask until it is true; an exception counts as not yet.
-
-    What is in vain ends with the browser's page and the last lines of its console.
-    """
+def wait(condition, what="the page"):
+    """Ask until it is true; an exception counts as not yet."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        try:
+        with contextlib.suppress(Exception):
             if result := condition():
                 return result
-        except Exception:
-            pass
         time.sleep(0.3)
-    said = f"waited {PATIENCE} s in vain for {what}"
-    if browser:
-        console = [one["message"] for one in browser.get_log("browser")[-9:]]
-        said = "\n".join([f"{said}, at {browser.current_url}", *console])
-    raise AssertionError(said)
+    raise AssertionError(f"waited {PATIENCE} s in vain for {what}")

@@ -81,8 +81,7 @@ def explorers(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     cells = [c for c in notebook.cells if c.cell_type == "code" and c.source.strip()]
     sources = sliders.code(path)
-    shown = sliders.shown(sources)
-    chosen = sorted({j for i in shown for j in sliders.needed(sources, i)})
+    shown, chosen = sliders.shown(sources)
     few = nbformat.v4.new_notebook(metadata=METADATA)
     few.cells = [nbformat.v4.new_code_cell(sources[i]) for i in chosen]
     run(few, path.parent)
@@ -96,21 +95,17 @@ def explorers(path: Path) -> None:
 def save(notebook, path: Path) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.outputs = [o for o in cell.outputs if not is_progress_bar(o)]
-            for output in cell.outputs:
+            for output in [*cell.outputs]:
                 data = output.get("data", {})
                 data.pop(WIDGET, None)
+                if "%|" in data.get("text/plain", ""):  # a bar, at 0 % for ever
+                    cell.outputs.remove(output)
             if cell.outputs and HIDDEN in cell.metadata.get("tags", ()):
                 cell.metadata[ANSWER], cell.outputs = cell.outputs, []
     notebook.metadata = nbformat.from_dict(METADATA)
     text = nbformat.writes(notebook, version=4)
     keys = {"indent": 1, "ensure_ascii": False, "sort_keys": True}
     path.write_text(json.dumps(json.loads(text), **keys) + "\n", encoding="utf-8")
-
-
-def is_progress_bar(output) -> bool:
-    """A saved bar would stand at 0 % for ever."""
-    return "%|" in output.get("data", {}).get("text/plain", "")
 
 
 def main(words: list[str]) -> None:

@@ -64,11 +64,11 @@ def code(path: Path) -> list[str]:
     ]
 
 
-def shown(cells: list[str]) -> list[int]:
-    """The cells that display an explorer: they make it, or call what makes it."""
-    cells_shown = [i for i, c in enumerate(cells) if "display(" in c and "xplorer" in c]
-    assert cells_shown, "no cell displays an explorer"
-    return cells_shown
+def shown(cells: list[str]) -> tuple[list[int], list[int]]:
+    """The cells that display an explorer, and all that these depend on."""
+    found = [i for i, c in enumerate(cells) if "display(" in c and "xplorer" in c]
+    assert found, "no cell displays an explorer"
+    return found, sorted({j for i in found for j in needed(cells, i)})
 
 
 def explorers(path: Path) -> dict[str, Explorer]:
@@ -79,7 +79,6 @@ def explorers(path: Path) -> dict[str, Explorer]:
         displayed.extend(every)
 
     space = {"__name__": "__main__", "display": display}
-    chosen = sorted({j for i in shown(cells) for j in needed(cells, i)})
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.dict(os.environ, REFIMPL_FIGURES=folder),
@@ -87,7 +86,7 @@ def explorers(path: Path) -> dict[str, Explorer]:
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),
     ):
-        for i in chosen:
+        for i in shown(cells)[1]:
             exec(compile(cells[i], f"{path.name}, code cell {i}", "exec"), space)
     plays = [one for one in displayed if isinstance(one, Explorer)]
     return {play.name: play for play in plays}

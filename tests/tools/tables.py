@@ -41,24 +41,17 @@ def methods() -> str:
 
 
 def speeds(file: str) -> str:
-    path = ROOT / file
-    if not path.exists():
-        return "Not measured yet.\n"
-    return bench.table(json.loads(path.read_text("utf-8")))
+    return bench.table(json.loads((ROOT / file).read_text("utf-8")))
 
 
 def on_gpu(part: str) -> str:
     """What `gpu-check` has a column for, or all figures of another part, by row."""
     rows = json.loads((ROOT / GPU).read_text("utf-8"))[part]
     columns = check.COLUMNS if part == "gpu-check" else next(iter(rows.values()))
-    table = [
-        [name, *(figure(row.get(c)) for c in columns)] for name, row in rows.items()
-    ]
+    table = [[name, *(figure(x.get(c)) for c in columns)] for name, x in rows.items()]
     heads = ["", *(check.COLUMNS.get(c, c) for c in columns)]
-    right = ("left", *["right"] * len(columns))
-    return (
-        tabulate(table, heads, "github", disable_numparse=True, colalign=right) + "\n"
-    )
+    how = {"disable_numparse": True, "colalign": ("left", *["right"] * len(columns))}
+    return tabulate(table, heads, "github", **how) + "\n"
 
 
 def figure(x: float | None) -> str:

@@ -1,14 +1,21 @@
-"""What a run measured: in numbers that keep every digit, and in samples to read."""
+"""What a run measured: in numbers that keep every digit, in samples to read, and where
+the guide's hooks send them."""
 
 import json
 import math
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+import refimpl as rl
 from refimpl import History
 from refimpl.history import Meter
 from refimpl.hooks import Samples, line
@@ -32,9 +39,6 @@ def changed(row: int, name: str, value) -> History:
     history = example()
     history.rows[row][name] = value
     return history
-
-
-# Reading
 
 
 def test_a_column_has_one_number_a_rollout_and_nan_where_there_is_none():
@@ -64,9 +68,6 @@ def test_all_but_time_samples_and_the_model_counts_for_equality():
     assert all(example() != other for other in others)
 
 
-# CSV
-
-
 OTHER = st.sampled_from([np.float32(0.5), torch.tensor(2.0), 3, True, None])
 """A hook may write these into a row."""
 NUMBERS = st.tuples(st.floats(allow_nan=False) | OTHER, st.floats(0, 1e-300) | OTHER)
@@ -94,9 +95,6 @@ def test_a_file_that_is_no_history_is_refused(tmp_path):
         path.write_text(content)
         with pytest.raises(ValueError, match=r"bad\.csv is not a history"):
             History.load(path)
-
-
-# The updates of a rollout
 
 
 def part_of(z, mask, tokens, passed=None):
@@ -143,8 +141,6 @@ def test_a_meter_by_hand():
     )
 
 
-# Samples
-
 NASTY = "a\x1b[31mred\x1b[0m\r\n\x07\u202eback\u2028\ud800\x9b2J\t\x7f語"
 
 
@@ -183,3 +179,53 @@ def test_json_lines_give_the_samples_back(tmp_path):
     text = path.read_bytes().decode("ascii")
     assert text.count("\n") == 2 and text.replace("\n", "").isprintable()
     assert [json.loads(row) for row in text.splitlines()] == samples
+
+
+PAGE = Path(__file__).parents[2] / "notebooks/guide/command_line.md"
+SECTION = PAGE.read_text("utf-8").partition("\n## Curves in ")[2].partition("\n## ")[0]
+WANDB, TENSORBOARD = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
+
+
+@pytest.fixture
+def train(monkeypatch):
+    """Two short rollouts in place of ten; returns the histories."""
+    histories, whole = [], rl.train
+
+    def short(method, config, hooks):
+        few = {"prompts_per_rollout": 4, "eval_problems": 4, "eval_every": 2}
+        config = rl.TrainConfig(rollouts=2, **few)
+        histories.append(whole(method, config=config, hooks=hooks))
+
+    monkeypatch.setattr(rl, "train", short)
+    return histories
+
+
+def measured(history) -> dict[tuple[str, int], float]:
+    rows = enumerate(history.rows)
+    return {(k, n): x for n, row in rows for k, x in row.items() if x is not None}
+
+
+def test_tensorboard_shows_what_the_history_holds(train, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(TENSORBOARD, {})
+    events = EventAccumulator("runs/sapo").Reload()
+    names = events.Tags()["scalars"]
+    shown = {(k, e.step): e.value for k in names for e in events.Scalars(k)}
+    expected = measured(train[0])
+    assert ("accuracy", 0) not in shown and ("accuracy", 1) in shown
+    assert shown == pytest.approx(expected, rel=1e-6, nan_ok=True)
+
+
+def test_wandb_receives_what_the_history_holds(train, monkeypatch):
+    """Here an object with the three calls stands in for W&B and for Trackio."""
+    calls = []
+    wandb = SimpleNamespace(
+        init=lambda project: calls.append(project),
+        log=lambda row, step: calls.append({(k, step): x for k, x in row.items()}),
+        finish=lambda: calls.append("finished"),
+    )
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    exec(WANDB, {})
+    project, first, second, finished = calls
+    assert (project, finished) == ("sums", "finished")
+    assert first | second == pytest.approx(measured(train[0]), nan_ok=True)

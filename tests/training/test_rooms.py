@@ -32,6 +32,7 @@ def test_the_core_imports_nothing_that_is_built_on_it(path):
         assert not [name for name in named if name.startswith(ABOVE)]
 
 
+@pytest.mark.ci
 def test_the_trainer_brings_no_plots_and_nothing_that_is_built_on_it():
     done = own_process("import refimpl, sys; refimpl.train; print(*sys.modules)")
     assert done.returncode == 0, done.stderr
@@ -51,6 +52,7 @@ print("transformers" in sys.modules)
 """
 
 
+@pytest.mark.ci
 def test_help_and_a_mistyped_command_do_not_wait_for_transformers():
     done = own_process(COMMANDS)
     assert done.stdout.split()[-1] == "False", done.stderr
