@@ -87,7 +87,9 @@ def group_relative(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     The paper states neither the std's degrees of freedom nor eps. Code in the field
     uses the sample std (ddof = 1), as here, with eps 1e-6 (verl), 1e-4 (TRL) or 1e-8
     (Oat). A group whose rewards are all equal gets exactly 0, not rounding noise
-    divided by eps. Raises `UserError` if a group has fewer than two responses.
+    divided by eps.
+
+    Raises `UserError` if a group has fewer than two responses.
     """
     centred, size = group_centred(scored), group_size(scored.group)
     variance = group_sum(centred**2, scored.group) / (size - 1)
@@ -96,7 +98,9 @@ def group_relative(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
 
 def group_centred(scored: Scored, weight: Tensor | None = None) -> Float[Tensor, " B"]:
     """Ã_i = R_i − mean R, weighted or not, without the std. Dr. GRPO (2503.20783).
-    Raises `UserError` if a group has fewer than two responses."""
+
+    Raises `UserError` if a group has fewer than two responses.
+    """
     rewards, group = scored.total, scored.group
     size = group_size(group)
     if (size < 2).any():
@@ -111,9 +115,12 @@ def group_centred(scored: Scored, weight: Tensor | None = None) -> Float[Tensor,
 
 
 def leave_one_out(scored: Scored) -> Float[Tensor, " B"]:
-    """A_i = R_i − mean_{j≠i} R_j = G/(G−1) · (R_i − mean R). RLOO (2402.14740). The
-    baseline does not contain R_i, so it adds no bias. Raises `UserError` if a group has
-    fewer than two responses."""
+    """A_i = R_i − mean_{j≠i} R_j = G/(G−1) · (R_i − mean R). RLOO (2402.14740).
+
+    The baseline does not contain R_i, so it adds no bias.
+
+    Raises `UserError` if a group has fewer than two responses.
+    """
     size = group_size(scored.group).to(scored.total)
     return group_centred(scored) * (size / (size - 1))
 
@@ -183,7 +190,9 @@ def reinforce_plus_plus_baseline(scored: Scored) -> Float[Tensor, "B T"]:
     """Â = whiten(R − mean_group R), over all response tokens of the batch. REINFORCE++
     with a baseline (2501.03262), whose KL is k2 in the loss. If responses differ in
     length, the mean that whitening subtracts is not 0, and a group with equal rewards
-    gets Â ≠ 0. Raises `UserError` if a group has fewer than two responses.
+    gets Â ≠ 0.
+
+    Raises `UserError` if a group has fewer than two responses.
     """
     return whiten(group_centred(scored)[:, None], needed(scored, "mask"))
 
@@ -234,8 +243,10 @@ def distillation(scored: Scored) -> Float[Tensor, "B T"]:
 
 
 def with_teacher(estimator: Callable, weight: float = 1.0) -> Callable:
-    """Return an estimator of Â + weight · (log π_T − log π_old), token by token. slime
-    (`--use-opd`) and ms-swift have this. It is for methods without a critic."""
+    """Return an estimator of Â + weight · (log π_T − log π_old), token by token.
+
+    slime (`--use-opd`) and ms-swift have this. It is for methods without a critic.
+    """
 
     def advantages(scored: Scored) -> Float[Tensor, "B T"]:
         plain = estimator(scored)
@@ -300,8 +311,10 @@ def check_estimate(estimate: Any, mask: Mask, whose: str) -> None:
 
 
 def whiten(advantages: Float[Tensor, "B _"], mask: Mask) -> Float[Tensor, "B T"]:
-    """Shift and scale to mean 0 and std 1 over all response tokens; 0 elsewhere. The
-    RLHF form of PPO whitens over the batch (openai/lm-human-preferences)."""
+    """Shift and scale to mean 0 and std 1 over all response tokens; 0 elsewhere.
+
+    The RLHF form of PPO whitens over the batch (openai/lm-human-preferences).
+    """
     response = mask.bool()
     count = response.sum().clamp(min=1)  # an int: half precision is too small
     mean = torch.where(response, advantages, 0.0).sum() / count
@@ -346,8 +359,10 @@ NAMED = CRITIC_FREE | {"gae": gae, "distillation": distillation}
 
 @dataclass(frozen=True)
 class PerToken:
-    """Advantages per token: those of a response are copied to its tokens. Also returns
-    the targets and metrics of a critic: there is none."""
+    """Advantages per token: those of a response are copied to its tokens.
+
+    Also returns the targets and metrics of a critic: there is none.
+    """
 
     estimator: Callable[[Scored], Tensor]
     whose: str = "the advantages"  # for an error message
@@ -363,9 +378,11 @@ class PerToken:
 
 @dataclass(frozen=True)
 class WithCritic:
-    """Advantages of `estimate`, a critic's targets, and how well it predicts. The
-    targets come before whitening, because a critic predicts raw returns. With
-    `lam_critic` = 1 they are the returns, however wrong V is."""
+    """Advantages of `estimate`, a critic's targets, and how well it predicts.
+
+    The targets come before whitening, because a critic predicts raw returns. With
+    `lam_critic` = 1 they are the returns, however wrong V is.
+    """
 
     estimate: PerToken
     lam_critic: float | None = None
@@ -386,8 +403,10 @@ class WithCritic:
 
 
 def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float | None:
-    """Return 1 − Var(R − V)/Var R over response tokens; None if all R are equal. 1: the
-    critic predicts every return R; 0: it predicts no better than their mean."""
+    """Return 1 − Var(R − V)/Var R over response tokens; None if all R are equal.
+
+    1: the critic predicts every return R; 0: it predicts no better than their mean.
+    """
     v, r = (x[mask.bool()].double() for x in (values, returns))
     if (r == r[0]).all():
         return None

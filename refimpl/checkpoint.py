@@ -60,8 +60,10 @@ class Checkpoint:
     @contextlib.contextmanager
     def around(self, run: Run) -> Iterator[None]:
         """Lock the folder and load the saved state; save once more if the run fails.
+
         Raises `UserError` if another process trains in the folder, or if the checkpoint
-        is another run's."""
+        is another run's.
+        """
         try:
             lock = FileLock(self.folder / LOCK).acquire(timeout=0)
         except Timeout:

@@ -249,8 +249,10 @@ def pairs(words: list[str]) -> dict[str, Any]:
 
 
 def value(text: str) -> Any:
-    """Read a value as Python does; text that is no Python stands for itself. Several
-    values are separated by commas, as in `0.5,5` or `q_proj,v_proj`."""
+    """Read a value as Python does; text that is no Python stands for itself.
+
+    Several values are separated by commas, as in `0.5,5` or `q_proj,v_proj`.
+    """
     with contextlib.suppress(ValueError, SyntaxError):
         return ast.literal_eval(text)
     if "," not in text:
@@ -266,7 +268,9 @@ OF_ALL_WEIGHTS = OF_A_MODEL | {"learning_rate": 1e-5}
 
 def registry(arguments: list[str]) -> ConstructorRegistry:
     """Make the rules by which tyro reads dictionaries and the fields of `TrainConfig`.
-    The defaults of some fields are others if `arguments` have --model."""
+
+    The defaults of some fields are others if `arguments` have --model.
+    """
     flags = {word.partition("=")[0] for word in arguments}
     of_a_model = OF_ALL_WEIGHTS if "--all-weights" in flags else OF_A_MODEL
     defaults = of_a_model if "--model" in flags else {}
@@ -291,8 +295,10 @@ def dictionary(info: Any) -> PrimitiveConstructorSpec | None:
 
 def settings(info: Any, defaults: Mapping) -> StructConstructorSpec | None:
     """Make the fields of `TrainConfig` flags, in groups, with their ranges in `--help`.
+
     A group, which is a base class, becomes a dictionary. Only the whole is checked,
-    because tyro would report an error of a part in words of its own."""
+    because tyro would report an error of a part in words of its own.
+    """
     bases = TrainConfig.__mro__[-2:0:-1]
     if info.type is TrainConfig:
         groups = [

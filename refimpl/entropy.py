@@ -41,8 +41,10 @@ class Keeps(LossCorrection):
 
 @checked
 class TopEntropy(Keeps):
-    """Train on the `share` of tokens with the highest entropy (2506.01939). KL and
-    bonus stay on all tokens. TRL and ms-swift: `top_entropy_quantile`."""
+    """Train on the `share` of tokens with the highest entropy (2506.01939).
+
+    KL and bonus stay on all tokens. TRL and ms-swift: `top_entropy_quantile`.
+    """
 
     share: Some = 0.2
 
@@ -60,8 +62,10 @@ class TopEntropy(Keeps):
 
 def covariance(mini: Batch) -> Float[Tensor, "B T"]:
     """C = (Â − mean Â)(log π − mean log π), means over tokens with a loss; 0 elsewhere.
+
     A step lowers the entropy by about the mean of C (2505.22617). C is large for a
-    likely good token, and just as large for a rare bad one."""
+    likely good token, and just as large for a rare bad one.
+    """
     mask, given = mini.mask.bool(), (mini.advantages, mini.old_logp)
     a, logp = (torch.where(mask, x - x[mask].mean(), 0.0) for x in given)
     return a * logp
@@ -75,8 +79,10 @@ def largest(x: Tensor, share: float, mini: Batch) -> Bool[Tensor, "B T"]:
 
 @checked
 class ClipCov(Keeps):
-    """Drop a few tokens, drawn among those with `low` < C < `high` (2505.22617). verl
-    and SkyRL (`clip_cov`) never draw a token that the clip already stops."""
+    """Drop a few tokens, drawn among those with `low` < C < `high` (2505.22617).
+
+    verl and SkyRL (`clip_cov`) never draw a token that the clip already stops.
+    """
 
     share: Some = 2e-4
     low: float = 1.0

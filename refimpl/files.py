@@ -17,7 +17,9 @@ def write(
     path: str | Path, fill: str | Callable[[IO], object], mode: str = "w"
 ) -> None:
     """Write the text `fill`, or what `fill(file)` writes, to `path`: all or nothing.
-    Raises `UserError` if `path` cannot be written; an existing file then stays."""
+
+    Raises `UserError` if `path` cannot be written; an existing file then stays.
+    """
     if os.path.exists(path) and not os.path.isfile(path):  # such as /dev/null
         raise unwritable("a file", path, "it is something else")
     how: dict = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
@@ -61,9 +63,11 @@ def cache_folder() -> Path:
 
 
 def writable_folder(path: str | Path, what: str) -> Path:
-    """Make `path` a folder if necessary, and test that it can be written to. Returns an
-    absolute path, which stays valid if the working directory changes. Raises
-    `UserError`, before any training."""
+    """Make `path` a folder if necessary, and test that it can be written to.
+
+    Returns an absolute path, which stays valid if the working directory changes. Raises
+    `UserError`, before any training.
+    """
     try:
         folder = Path(path).absolute()
         folder.mkdir(parents=True, exist_ok=True)

@@ -93,9 +93,11 @@ HEAD, TAIL = 140, 60
 
 
 def chosen(step: int, drawn: Responses) -> list[dict]:
-    """Return the first response to each of the first four prompts, as dictionaries. The
-    best or worst responses would show extremes instead of typical behaviour. If there
-    are fewer prompts, second responses follow."""
+    """Return the first response to each of the first four prompts, as dictionaries.
+
+    The best or worst responses would show extremes instead of typical behaviour. If
+    there are fewer prompts, second responses follow.
+    """
     rewards, size = drawn.rewards.tolist(), drawn.group_size
     order = sorted(range(len(rewards)), key=lambda i: (i % size, i // size))
     names, texts = ("step", "prompt", "completion", "reward"), drawn.texts
@@ -160,8 +162,10 @@ class Bar:
 
 
 def stop_if_asked(run: Run, step: int) -> None:
-    """Raise `KeyboardInterrupt` if a signal has asked the run to stop. After the last
-    rollout only Ctrl-C does: a loop over seeds must stop as well."""
+    """Raise `KeyboardInterrupt` if a signal has asked the run to stop.
+
+    After the last rollout only Ctrl-C does: a loop over seeds must stop as well.
+    """
     left = step + 1 < run.config.rollouts
     if run.stop_signal and (left or run.stop_signal == signal.SIGINT):
         raise KeyboardInterrupt

@@ -23,7 +23,9 @@ from refimpl.validation import Positive, UserError, guarded, one_line, shown
 
 class Reading(NamedTuple):
     """The result of a pass over a rollout: log-probs and entropies, (B, T), nats.
-    `routers` compares the routers with the rollout's record, if there is one."""
+
+    `routers` compares the routers with the rollout's record, if there is one.
+    """
 
     logp: Float[Tensor, "B T"]
     entropy: Float[Tensor, "B T"]
@@ -90,9 +92,11 @@ def values(
 
 @torch.no_grad()
 def check_sampling(model: PreTrainedModel) -> None:
-    """Raise `UserError` if `sampling` does not work for this architecture. Draws
-    sixteen short responses to prompts of two lengths. The model's cache must allow
-    copying and selecting rows, and the sampler must agree with teacher forcing."""
+    """Raise `UserError` if `sampling` does not work for this architecture.
+
+    Draws sixteen short responses to prompts of two lengths. The model's cache must
+    allow copying and selecting rows, and the sampler must agree with teacher forcing.
+    """
     kind, size, temperature = type(model).__name__, vocabulary(model), 10.0
     prompts = [[n % size for n in range(1, length)] for length in (3, 6)]
     # A high temperature, with every third token as an end, so that rows finish at

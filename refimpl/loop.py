@@ -95,9 +95,19 @@ def train(
     """
     # What happens after every rollout: evaluation, your hooks, a checkpoint, a bar.
     after = hooks_for(hooks, progress, checkpoint_dir, resume, overwrite)
-    world = model, tokenizer, task, reward
-    objects = log_probs, sampler, corrections, loss_terms, teacher
-    run = prepare(algorithm, config, *world, *objects)
+    run = prepare(
+        algorithm,
+        config,
+        model,
+        tokenizer,
+        task,
+        reward,
+        log_probs=log_probs,
+        sampler=sampler,
+        corrections=corrections,
+        loss_terms=loss_terms,
+        teacher=teacher,
+    )
     with session(run, after):  # whatever happens, complete rollouts are kept
         for step in range(len(run.history), run.config.rollouts):  # resumed, or from 0
             began = time.perf_counter()
@@ -131,8 +141,9 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
     # 3. Advantages, per token, with the targets of a critic.
     advantages, targets, of_critic = run.advantages(run.scored_tokens(drawn, fixed))
     mask = run.loss_mask(rollout)  # 1 on tokens with a loss: all, unless filtered out
-    constants = fixed.old_logp, advantages, fixed.ref_logp, fixed.values, targets
-    batch = Batch(fixed.rollout, mask, *constants)
+    others: dict = {"ref_logp": fixed.ref_logp, "old_values": fixed.values}
+    others |= {"targets": targets}
+    batch = Batch(fixed.rollout, mask, fixed.old_logp, advantages, **others)
     return batch, joined(fixed.metrics, of_critic, describe(drawn, run.task))
 
 

@@ -38,8 +38,10 @@ Term = Callable[[Batch, Reading, Tensor], Added]
 
 class Part:
     """A term or a correction. A run calls `for_run` once, before its first rollout.
+
     `for_run(run)` returns the object to call: itself, or one that knows the run or has
-    a state of its own. It raises `UserError` if the run lacks what it needs."""
+    a state of its own. It raises `UserError` if the run lacks what it needs.
+    """
 
     def for_run(self, run: Any) -> Any:
         """Return the object that `run` calls."""
@@ -55,8 +57,10 @@ class LossTerm(Part):
 
 @checked
 class KL(LossTerm):
-    """+ β Σ weight · KL(π_θ ‖ π_ref), by an estimator of `refimpl.kl`. π_ref is the
-    policy at the start of the run, and KL is in nats per token."""
+    """+ β Σ weight · KL(π_θ ‖ π_ref), by an estimator of `refimpl.kl`.
+
+    π_ref is the policy at the start of the run, and KL is in nats per token.
+    """
 
     beta: Positive
     estimator: Estimator = "k3"
@@ -69,8 +73,10 @@ class KL(LossTerm):
 
 @checked
 class Entropy(LossTerm):
-    """− c₂ Σ weight · H, with the entropy H of the next-token distribution. PPO
-    (1707.06347), Eq. 9, which adds c₂ H to an objective. H is in nats."""
+    """− c₂ Σ weight · H, with the entropy H of the next-token distribution.
+
+    PPO (1707.06347), Eq. 9, which adds c₂ H to an objective. H is in nats.
+    """
 
     bonus: Weight
 
@@ -112,8 +118,10 @@ class Distillation(LossTerm):
 @checked
 class Value(LossTerm):
     """+ the critic's loss: a mean over tokens, regardless of the policy's normaliser.
+
     `values` is f(rollout) → V, (B, T). `clip` is the ε of `value_loss`, in reward
-    units; None switches clipping off."""
+    units; None switches clipping off.
+    """
 
     values: Callable = field(repr=False)
     clip: Positive | None = 0.2

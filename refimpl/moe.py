@@ -37,8 +37,10 @@ from refimpl.validation import UserError
 def router_weights(
     logits: Float[Tensor, "N E"], experts: Int[Tensor, "N k"], normalised: bool = True
 ) -> Float[Tensor, "N k"]:
-    """g_i = e^{s_i} / Σ_{j in experts} e^{s_j}; not `normalised`: Σ_j over all E. As in
-    R3 (2510.11370), the logits s carry a gradient even if `experts` are frozen."""
+    """g_i = e^{s_i} / Σ_{j in experts} e^{s_j}; not `normalised`: Σ_j over all E.
+
+    As in R3 (2510.11370), the logits s carry a gradient even if `experts` are frozen.
+    """
     weights = logits.softmax(-1, dtype=torch.float).gather(-1, experts)
     return weights / weights.sum(-1, keepdim=True) if normalised else weights
 
@@ -141,9 +143,11 @@ class Routing:
 
 @torch.no_grad()
 def can_be_recorded(model: PreTrainedModel, settings: Sequence[str] = ()) -> bool:
-    """True if the model's routing can be recorded; tested on one token. `settings`
-    names the settings that need a record: if there are any and routing cannot be
-    recorded, raises `UserError` instead of returning False."""
+    """True if the model's routing can be recorded; tested on one token.
+
+    `settings` names the settings that need a record: if there are any and routing
+    cannot be recorded, raises `UserError` instead of returning False.
+    """
     try:
         with routed(model):
             model(torch.zeros(1, 1, dtype=torch.long, device=model.device))
@@ -234,9 +238,11 @@ BALANCE = 1e-3
 
 def recorded(rollout: Rollout, routing: Routing) -> Rollout:
     """Add to a new rollout the experts and router log-probs of the passes that sampled
-    it. Positions that no pass has read get FREE as experts, and log-probs of 0. The
-    first pass read the left-padded prompts. The t-th pass after it read the t-th token
-    of each response that was still unfinished, in the order of the rows."""
+    it. Positions that no pass has read get FREE as experts, and log-probs of 0.
+
+    The first pass read the left-padded prompts. The t-th pass after it read the t-th
+    token of each response that was still unfinished, in the order of the rows.
+    """
     experts, logp = routing.passes[0].visits(int(rollout.group.max()) + 1)
     later = [p.visits(len(p.experts[0])) for p in routing.passes[1:]]
     width, length = experts.shape[1], rollout.prompt_length[:, None]
@@ -256,8 +262,10 @@ def recorded(rollout: Rollout, routing: Routing) -> Rollout:
 def visited_again(
     rollout: Rollout, experts: Tensor, router_logp: Tensor
 ) -> tuple[Rollout, Float[Tensor, "B T"]]:
-    """Replace the recorded experts by those of another pass over the same rollout. Also
-    returns the share of each token's experts that changed, 0 outside the mask."""
+    """Replace the recorded experts by those of another pass over the same rollout.
+
+    Also returns the share of each token's experts that changed, 0 outside the mask.
+    """
     unread = rollout.experts == FREE  # positions that no pass has read stay so
     experts = experts.masked_fill(unread, FREE)
     router_logp = router_logp.masked_fill(unread, 0.0)

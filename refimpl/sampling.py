@@ -115,8 +115,10 @@ def sample(
     are longer than the model allows. Temperature 0 is not allowed, because a log-prob
     needs a distribution; 0.01 is close to it.
     """
-    limits = group_size, max_new_tokens, temperature, top_k, top_p, max_turns
-    return sampled(model, tokenizer, prompts, Sampling(*limits), seed, observe)
+    sampling = Sampling(
+        group_size, max_new_tokens, temperature, top_k, top_p, max_turns
+    )
+    return sampled(model, tokenizer, prompts, sampling, seed, observe)
 
 
 def sampled(

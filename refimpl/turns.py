@@ -83,8 +83,10 @@ def state_differences(
 
 
 def returns(scored: Scored) -> Float[Tensor, "B n"]:
-    """Σ_{j≥k} γ^{j−k} r_j for each turn k; r_j sums the rewards of the turn's tokens. A
-    reward per response is that of its last turn."""
+    """Σ_{j≥k} γ^{j−k} r_j for each turn k; r_j sums the rewards of the turn's tokens.
+
+    A reward per response is that of its last turn.
+    """
     mask, rewards = needed(scored, "mask"), scored.rewards.to(scored.total)
     if rewards.ndim == 1:
         rewards = token_rewards(rewards, mask)
@@ -106,8 +108,10 @@ def by_token(scored: Scored, estimate: Float[Tensor, "B n"]) -> Float[Tensor, "B
 
 
 def seen(task: Any, tokenizer, rollout: Rollout) -> dict[str, Tensor]:
-    """Return `states`, and `state_scores` if the task has `progress`, for `Scored`. A
-    state is all that was written before a turn, prompt included."""
+    """Return `states`, and `state_scores` if the task has `progress`, for `Scored`.
+
+    A state is all that was written before a turn, prompt included.
+    """
     of_token, ids = rollout.turns.tolist(), rollout.ids.tolist()
     own = rollout.completion_ids()
     states: list[list[int]] = []

@@ -96,9 +96,11 @@ def annotations(of: Any) -> dict[str, Any]:
 
 
 def checker(name: str, annotation: Any) -> Callable[..., Any]:
-    """Make a function that checks a value, and returns it as a plain one. It raises
-    `UserError` on an invalid value. For a tensor the message also has the shapes of the
-    tensors among `others`, the arguments of the same call."""
+    """Make a function that checks a value, and returns it as a plain one.
+
+    It raises `UserError` on an invalid value. For a tensor the message also has the
+    shapes of the tensors among `others`, the arguments of the same call.
+    """
     adapter: TypeAdapter = TypeAdapter(for_pydantic(annotation), config=STRICT)
 
     def check(value: Any, others: Mapping = MappingProxyType({})) -> Any:
@@ -117,9 +119,11 @@ def checker(name: str, annotation: Any) -> Callable[..., Any]:
 
 
 def for_pydantic(kind: Any) -> Any:
-    """Convert a type to one that pydantic can check. Numbers and texts stay. For other
-    objects only the class is checked, which for a jaxtyping tensor includes its dtype
-    and shape."""
+    """Convert a type to one that pydantic can check.
+
+    Numbers and texts stay. For other objects only the class is checked, which for a
+    jaxtyping tensor includes its dtype and shape.
+    """
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in UNIONS:
         return functools.reduce(operator.or_, map(for_pydantic, inner))

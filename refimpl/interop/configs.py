@@ -70,7 +70,9 @@ def missing(algorithm: Algorithm) -> str | None:
 
 def yaml_of(algorithm: str | Algorithm) -> str:
     """Return the YAML with which verl trains `algorithm`, a name or an `Algorithm`.
-    Raises `UserError` if there is no such method, or if verl cannot run it."""
+
+    Raises `UserError` if there is no such method, or if verl cannot run it.
+    """
     method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
     if why := missing(method):
         raise UserError(why)

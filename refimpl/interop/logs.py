@@ -77,8 +77,10 @@ class Log(NamedTuple):
 
 
 def read(path: str | Path) -> Log:
-    """Read the log at `path`. Raises `UserError` if the file cannot be read, or has too
-    few rows."""
+    """Read the log at `path`.
+
+    Raises `UserError` if the file cannot be read, or has too few rows.
+    """
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -136,9 +138,11 @@ def as_json_lines(text: str) -> Iterator[Any]:
 
 
 def as_printed(text: str) -> Iterator[Row]:
-    """Read dictionaries without others inside, anywhere in other output. A number
-    before them is their step. A "step 15" after "rollout 7" belongs to this rollout,
-    which may have several."""
+    """Read dictionaries without others inside, anywhere in other output.
+
+    A number before them is their step. A "step 15" after "rollout 7" belongs to this
+    rollout, which may have several.
+    """
     rollout = None
     for word, label, found in FLAT.findall(text):
         row = parsed(found)

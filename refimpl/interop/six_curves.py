@@ -12,8 +12,10 @@ from refimpl.interop.symptoms import Finding
 
 
 def draw(log: Log, found: list[Finding], path: str | Path) -> None:
-    """Draw the panels; a dotted line marks where the first finding begins. Raises
-    `UserError` if `path` cannot be written."""
+    """Draw the panels; a dotted line marks where the first finding begins.
+
+    Raises `UserError` if `path` cannot be written.
+    """
     from matplotlib.figure import Figure  # which the package does not require
 
     figure = Figure(figsize=(11, 6), dpi=110, layout="constrained")

@@ -49,8 +49,10 @@ class Column:
 
     def error(self, a: int, b: int) -> float:
         """Return the standard error of the difference between means of a and b rows.
+
         Neighbouring rows are not independent. So a mean is at least as uncertain as
-        windows vary among each other."""
+        windows vary among each other.
+        """
         return math.hypot(*(max(self.noise / math.sqrt(n), self.least) for n in (a, b)))
 
     def proven(self, change: float, a: int, b: int, errors: float) -> float:
@@ -153,9 +155,11 @@ def settled(c: Column) -> float:
 
 
 def spikes(x: Sequence[float]) -> list[float]:
-    """Return the size of each row in multiples of what was usual before. Four in five
-    of the earlier rows are no larger than what is usual, which is at least the median
-    of the rows that are not 0. Rows 0 to 2 are 1."""
+    """Return the size of each row in multiples of what was usual before.
+
+    Four in five of the earlier rows are no larger than what is usual, which is at least
+    the median of the rows that are not 0. Rows 0 to 2 are 1.
+    """
     size = [abs(v) for v in x]
     least = median([v for v in size if v] or [math.inf])
     before, found = sorted(size[:3]), [1.0] * len(size[:3])
@@ -252,9 +256,11 @@ def judge(log: Log, check: Row, key: str) -> Fit | None:
 
 
 def broken(log: Log, key: str) -> list[tuple[int, float]]:
-    """Return 1 for each cell that is NaN or infinite, and 0 for the others. NaN is a
-    gap in the gradient's norm if the reward is NaN as well; elsewhere if a number
-    follows, or if the reward is NaN in a row with an evaluation."""
+    """Return 1 for each cell that is NaN or infinite, and 0 for the others.
+
+    NaN is a gap in the gradient's norm if the reward is NaN as well; elsewhere if a
+    number follows, or if the reward is NaN in a row with an evaluation.
+    """
     blank = {i for i, v in enumerate(log.columns.get("reward", [])) if v != v}
     if key != "grad_norm":
         tests = log.keys("accuracy") + log.keys("eval_reward")
@@ -278,9 +284,11 @@ def fact(log: Log, name: str) -> bool | None:
 
 
 def findings(log: Log) -> list[Finding]:
-    """Return the rows that fit, in order; symptoms that may be intended come last. A
-    trend is dated within a tenth of the log. So what may have begun together is listed
-    in the order of `stages`: first what can cause the others."""
+    """Return the rows that fit, in order; symptoms that may be intended come last.
+
+    A trend is dated within a tenth of the log. So what may have begun together is
+    listed in the order of `stages`: first what can cause the others.
+    """
     found, ordered = [], []
     for row in DATA["row"]:
         judged = [fit for c in row.get("checks", []) for fit in fits(log, c) or []]

@@ -52,9 +52,11 @@ OURS = {
 def register(
     algorithm: str | Algorithm, name: str | None = None, **hyperparameters: Any
 ) -> str:
-    """Put `algorithm` into verl's registry; return the name for `loss_mode`. `name` is
-    by default `refimpl_` and the algorithm's name. Raises `UserError` on an untested
-    version of verl, and on a method that verl cannot compute."""
+    """Put `algorithm` into verl's registry; return the name for `loss_mode`.
+
+    `name` is by default `refimpl_` and the algorithm's name. Raises `UserError` on an
+    untested version of verl, and on a method that verl cannot compute.
+    """
     method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
     if verl.__version__.rsplit(".", 1)[0] != TESTED:
         why = (

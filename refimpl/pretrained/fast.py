@@ -63,8 +63,10 @@ def common(prompts: list[list[int]]) -> list[int]:
 
 
 class Direct(Decoder):
-    """A decoder whose keys and values stay in place; row i has them in `slot[i]`. The
-    columns begin with `first`, the common beginning of all prompts."""
+    """A decoder whose keys and values stay in place; row i has them in `slot[i]`.
+
+    The columns begin with `first`, the common beginning of all prompts.
+    """
 
     def __init__(self, model: Model, prompts: list[list[int]], room: int):
         self.first = common(prompts)
@@ -104,8 +106,10 @@ class Direct(Decoder):
     def step(
         self, tokens: Int[Tensor, "B 1"], at: slice | Tensor, mask: Bool[Tensor, "B t"]
     ) -> Float[Tensor, "B V"]:
-        """Apply x ← x + attention(norm(x)), x ← x + mlp(norm(x)) per layer; logits. The
-        tokens are in column `at`, and attend to the first t columns."""
+        """Apply x ← x + attention(norm(x)), x ← x + mlp(norm(x)) per layer; logits.
+
+        The tokens are in column `at`, and attend to the first t columns.
+        """
         angles = [table[:, None, at] for table in self.tables]
         x = self.body.embed_tokens(tokens)  # (B, 1, H)
         for layer in self.layers:

@@ -89,8 +89,10 @@ def _by_slices(model, states: Tensor, rollout: Rollout, temperature: float):
 @contextlib.contextmanager
 def checkpointed(model: Model) -> Iterator[None]:
     """Inside the block, layers store no activations; `backward` computes them again.
+
     Only the input of each layer is stored, (B, L, d), at the cost of one more forward
-    pass. Unlike the switch in `transformers`, it also works in eval mode."""
+    pass. Unlike the switch in `transformers`, it also works in eval mode.
+    """
     layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
     if not layers:
         raise UserError(

@@ -60,8 +60,10 @@ def lora(
 def _linear_layers(
     model: PreTrainedModel, targets: str | Collection[str]
 ) -> str | list[str]:
-    """Convert `targets` for `peft`; `UserError` if a name is not a linear layer's. peft
-    fails only if none of the names is one."""
+    """Convert `targets` for `peft`; `UserError` if a name is not a linear layer's.
+
+    peft fails only if none of the names is one.
+    """
     if targets == "all-linear":
         return targets
     names = targets.split(",") if isinstance(targets, str) else targets

@@ -65,9 +65,11 @@ def fetched(name: str) -> bool:
 
 
 def resolve(name: str | Path) -> str | Path:
-    """Return the folder of a packaged model, and any other name unchanged. A folder of
-    the same name comes first, as it does for names on the hub. Raises `UserError` if
-    the model has not been fetched."""
+    """Return the folder of a packaged model, and any other name unchanged.
+
+    A folder of the same name comes first, as it does for names on the hub. Raises
+    `UserError` if the model has not been fetched.
+    """
     if (known := str(name)) not in PACKAGED or os.path.isdir(name):
         return name
     if not fetched(known):

@@ -157,7 +157,9 @@ def read(case: Case, titles: Iterable[str]) -> tuple[float, Tensor]:
 
 def alike(a: float, g: Tensor, b: float, h: Tensor, near: float) -> bool:
     """True if losses, and gradients at all tokens, agree up to `near` times their size.
-    Sizes below 1 count as 1."""
+
+    Sizes below 1 count as 1.
+    """
     size = max(1.0, g.abs().max().item())
     close = abs(a - b) <= near * max(1.0, abs(a))
     return close and bool((g - h).abs().max() <= near * size)

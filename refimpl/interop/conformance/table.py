@@ -38,8 +38,10 @@ class Compared(NamedTuple):
 
 
 def adapters(path: str | Path) -> ModuleType:
-    """Import the file at `path`, which runs its code. Raises `UserError` if it is not a
-    Python file, cannot be imported, or has no loss."""
+    """Import the file at `path`, which runs its code.
+
+    Raises `UserError` if it is not a Python file, cannot be imported, or has no loss.
+    """
     path = Path(path)
     if not path.is_file() or path.suffix != ".py":
         raise UserError(
