@@ -95,9 +95,8 @@ def train(
     """
     # What happens after every rollout: evaluation, your hooks, a checkpoint, a bar.
     after = hooks_for(hooks, progress, checkpoint_dir, resume, overwrite)
-    world = model, tokenizer, task, reward
     objects = log_probs, sampler, corrections, loss_terms, teacher
-    run = prepare(algorithm, config, *world, *objects)
+    run = prepare(algorithm, config, model, tokenizer, task, reward, *objects)
     with session(run, after):  # whatever happens, complete rollouts are kept
         for step in range(len(run.history), run.config.rollouts):  # resumed, or from 0
             began = time.perf_counter()
