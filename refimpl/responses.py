@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from refimpl.history import joined, mean, mean_over
 from refimpl.kl import k1, k3
@@ -107,7 +106,7 @@ class Scoring:
 
     reward: Callable
     own: Callable
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: Any
     group_size: int
     punishment: Callable[[Tensor], Tensor | float] = lambda span: 0.0
     compare: Callable[[Responses], Tensor] = Responses.compare

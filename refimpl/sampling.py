@@ -196,8 +196,8 @@ def without_responses(
     group = torch.arange(len(encoded), device=device).repeat_interleave(G)
     length = torch.tensor([len(prompt) for prompt in encoded], device=device)[group]
     ids = pad_sequence([torch.tensor(prompt) for prompt in encoded], True).to(device)
-    mask = torch.zeros(len(group), limit, device=device)
     logp, entropy = at_least_float32(logits.new_zeros(2, len(group), limit))
+    mask = torch.zeros_like(logp, dtype=torch.float32)
     ids = F.pad(ids, (0, limit))[group]
     return Rollout(ids, length, mask, logp, entropy, group >= 0, group)
 

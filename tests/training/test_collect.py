@@ -18,7 +18,6 @@ from refimpl.responses import (
     once,
 )
 from refimpl.rewards import OFFERED
-from refimpl.run import Run
 from refimpl.tasks import Arithmetic, TaskWarning
 from tests.worlds import (
     ROUNDING,
@@ -165,9 +164,9 @@ def test_a_batch_is_filled_by_what_is_paid_before_a_punishment(share):
     assert 0.5 < metrics["frac_reward_zero_std"] < 1
 
 
-def test_every_refill_has_seeds_of_its_own(monkeypatch):
+def test_every_refill_has_seeds_of_its_own():
     """On a task of one problem only the responses can tell the rounds apart."""
-    seeds, texts, score = [], [], Run.score
+    seeds, texts = [], []
 
     class OneProblem(Arithmetic):
         def sample(self, n, seed):
@@ -181,7 +180,7 @@ def test_every_refill_has_seeds_of_its_own(monkeypatch):
     settings = {"dynamic_sampling": True, "max_sampling_rounds": 4}
     run = prepared(task=OneProblem(), reward=always_one, **settings)
     seeds.clear()
-    monkeypatch.setattr(Run, "score", spy)
+    score, run.score = run.score, spy
     said = r"4 rounds of 4 prompts gave no group of 4 .* reward 1\.00"
     with pytest.raises(DynamicSamplingError, match=said):
         collect(run, 0)
