@@ -128,6 +128,11 @@ class InFlightSampler(DelayedSampler):
 class RoundedSampler(CopiedSampler):
     """The sampler of `Rounded`."""
 
+    def __init__(self, sampler: Sampler):
+        super().__init__(sampler)
+        if isinstance(sampler, RoundedSampler):
+            raise UserError("rollout_dtype='int8' and Rounded are the same: give one")
+
     def sync(self) -> None:
         """Synchronise the other sampler, and round its weights."""
         self.sampler.sync()

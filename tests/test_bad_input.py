@@ -54,7 +54,7 @@ from refimpl.options import check_fit
 from refimpl.pretrained.loading import load
 from refimpl.pretrained.rewards import Sum
 from refimpl.rewards import overlong_punishment, score
-from refimpl.samplers import Delayed, InFlight
+from refimpl.samplers import Delayed, InFlight, Rounded
 from refimpl.tasks import Arithmetic, make_tokenizer
 from refimpl.validation import annotations
 from tests.worlds import (
@@ -327,6 +327,7 @@ BEFORE |= {
         {"algorithm": "rspo", "model": EXPERTS, "corrections": [RouterShift()]},
     ],
     "delay another": [small(sampler_delay=1) | {"sampler": Delayed(1)}],
+    "int8 Rounded": [small(rollout_dtype="int8") | {"sampler": Rounded()}],
     "InFlight float32": [small(rollout_dtype="bfloat16") | {"sampler": InFlight(1, 9)}],
     "delay rounded": [small(rollout_dtype="int8") | {"sampler": Delayed(1)}],
     "Value critic": [{"loss_terms": [Value(fixed_noise)]}],

@@ -15,6 +15,7 @@ const LEAST = 0.6; // of a panel: its letters of 10 points are then 9 pixels hig
 const WHOLE = 0.655; // and those of 9 points in a picture that is not cut
 const TALLEST = 0.66; // of the screen: the rest is for the controls
 const APART = 6;
+const CONTROL = 110; // pixels below a picture, in which a slider can be moved
 const LONG = 18; // letters of a choice that half a phone cannot show
 
 async function unpacked(base64) {
@@ -259,7 +260,8 @@ async function play(figure, id, given) {
     const asked = question.row.offsetHeight ?? 0;
     const bottom = fields.getBoundingClientRect().bottom;
     const high = bottom - figure.getBoundingClientRect().top - asked;
-    view.classList.toggle("stays", high > innerHeight - header);
+    const room = innerHeight - header; // a picture as high as this would cover all
+    view.classList.toggle("stays", high > room && view.offsetHeight < room - CONTROL);
   };
   new ResizeObserver(stays).observe(fields.parentElement);
   new ResizeObserver(() => {

@@ -97,13 +97,16 @@ def in_parts(markup: str) -> str:
     (row,), displayed = whole, whole.get("display") == "block"
     if not displayed and len("".join(whole.itertext())) <= LONG:
         return markup
-    parts, brackets = [""], 0
+    parts, brackets, apart = [""], 0, False
     for child in row:
         operator = child[0] if re.match("msu[bp]", child.tag) else child
         sign = (operator.text or "") if operator.tag == "mo" else ""
         brackets += (sign in OPENING) - (sign in CLOSING)
         wide = child.get("width") in ("1em", "2em")
-        if parts[-1] and not brackets and (COMPARES.fullmatch(sign) or wide):
+        # Behind a wide space both sides of the first relation stay together.
+        begins = wide or (COMPARES.fullmatch(sign) and not apart)
+        apart = wide or (apart and not COMPARES.fullmatch(sign))
+        if parts[-1] and not brackets and begins:
             parts.append("")
             if not wide:  # at the beginning of a row it would get a unary sign's space
                 operator.set("form", "infix")

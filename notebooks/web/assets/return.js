@@ -194,7 +194,7 @@
     let left = Math.min(Math.max(at.left, 8), wide - note.offsetWidth - 8);
     const below = at.bottom + note.offsetHeight + 12 < innerHeight;
     let top = below ? at.bottom + 6 : Math.max(at.top - note.offsetHeight - 6, 4);
-    if (aside) [left, top] = [margin, at.top];
+    if (aside) [left, top] = [margin, Math.min(at.top, innerHeight - note.offsetHeight - 8)];
     note.style.left = `${left + scrollX}px`;
     note.style.top = `${top + scrollY}px`;
   }
