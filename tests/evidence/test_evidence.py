@@ -172,6 +172,7 @@ def test_a_stored_run_is_repeated_as_it_was_or_refused(repeatable, monkeypatch):
         evidence.repeat(out, run_key)
 
 
+@pytest.mark.ci
 def test_a_run_keeps_pace_with_the_stored_run_of_the_same_dice(tmp_path, monkeypatch):
     """Of other dice, or of another arm, it is not the one; and it is repeated so."""
     small = {"rollouts": 3, "prompts_per_rollout": 4, "group_size": 4}

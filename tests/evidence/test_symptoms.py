@@ -61,6 +61,7 @@ def test_a_fault_is_among_the_first_two_and_of_a_healthy_run_nothing_is_named(fi
     assert {*FILES[file]} & {*first} if FILES[file] else not first
 
 
+@pytest.mark.ci
 def test_the_stored_runs_at_the_default_rate_are_healthy_and_those_at_16_times_not():
     """All but those of GSPO with the published ε, of which a row says just that."""
     runs, rows = stored(DATA / "evidence")

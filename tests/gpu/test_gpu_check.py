@@ -23,6 +23,7 @@ def figures(tmp_path_factory) -> dict:
     return json.loads(out.read_text())
 
 
+@pytest.mark.ci
 def test_every_part_is_timed_by_its_tokens(figures):
     table = check.table(figures)
     for name in ("GRPO", "GRPO, bfloat16", "RSPO, R3, bfloat16"):

@@ -122,6 +122,7 @@ def test_help_lists_every_setting_with_its_range_and_every_hyperparameter(capsys
         assert f"{algorithm.name} ({named})" in shown
 
 
+@pytest.mark.ci
 def test_every_command_that_is_written_down_is_understood(monkeypatch):
     """Those of README, guide and CONTRIBUTING are parsed; their work is not done."""
     parsed = {n: wraps(f)(lambda *_, **__: 0) for n, f in cli.COMMANDS.items()}
