@@ -75,7 +75,7 @@ ADDED = [
     {"beta": 0.1, "use_bias_correction_kl": False},
     {"entropy_coef": 0.05},
     {"off_policy_mask_threshold": 0.01},
-    {"top_entropy_quantile": 0.5},
+    {"top_entropy_quantile": 0.3},
     {"mask_truncated_completions": True},
     {"scale_rewards": "batch"},
 ]

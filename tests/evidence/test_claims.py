@@ -1,12 +1,14 @@
 """Claims are judged by what rows say: tables and intervals by hand, verdicts known."""
 
 import math
+from collections import defaultdict
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from experiments import effects
+from experiments import effects, outcomes
 from experiments.arms import ARMS, ON_DENSE
 from experiments.claims import CLAIMS, SECOND, STUDIES
 from experiments.effects import RATES, Best, Breaking, Claim, Contrast, Mean, Sum
@@ -158,8 +160,8 @@ def rates_of(*rewards: list[float], arm="GRPO", start=0, steps=(1.0,) * 5):
 @pytest.mark.parametrize(
     ("rewards", "rate"),
     [
-        # 0.8 at 2e-4 and 0.2 at 4e-4: half-way, which is 2e-4 · √2
-        (([0.9], [0.7, 0.9], [0.1, 0.3], [0.0], [0.0]), 2e-4 * 2**0.5),
+        # 0.9 at 2e-4 and 0.4 at 4e-4: four fifths of the octave
+        (([0.9], [0.8, 1.0], [0.3, 0.5], [0.0], [0.0]), 2e-4 * 2**0.8),
         # a dip further down does not count: the last fall does
         (([0.4], [0.9], [0.1], [0.2], [0.0]), 2e-4 * 2**0.5),
         (([0.9], [0.6], [0.8], [0.7], [0.6]), 1.6e-3),  # it never breaks
@@ -171,6 +173,13 @@ def test_a_method_breaks_where_its_reward_falls_through_a_half(rewards, rate):
     rates would never break."""
     runs = pd.DataFrame([*rates_of(*rewards), *rates_of([0.9], [0.8], start=1)])
     assert effects.breaking_rates(runs, "GRPO", 16) == {0: pytest.approx(rate)}
+
+
+def test_outcomes_are_of_the_rollouts_that_they_name():
+    """Column values 0 to 29: the last ten rollouts, and the second to the fifth."""
+    rows = defaultdict(lambda: np.arange(30.0))
+    found = outcomes._of_run(rows, 30)
+    assert (found["reward"], found["step_early"]) == (24.5, 2.5)
 
 
 def test_breaking_is_compared_in_octaves_of_the_rate_or_of_another_outcome():

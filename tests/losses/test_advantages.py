@@ -13,6 +13,7 @@ from torch.testing import assert_close
 from refimpl import UserError
 from refimpl.advantages import (
     CRITIC_FREE,
+    PerToken,
     Scored,
     batch_centred,
     batch_std,
@@ -200,6 +201,8 @@ def test_a_reward_or_a_value_that_is_no_number_is_refused(bad):
     }.items():
         with pytest.raises(UserError, match=rf"{name.strip()} is {bad} at \[1"):
             Scored(group=group, **given)
+    with pytest.raises(UserError, match="mine"):
+        PerToken(lambda scored: scored.rewards * bad, "mine")(Scored(rows, group, mask))
     parts = Scored(0 * group, group, mask, components=tensor([[1.0], [math.nan]]))
     with pytest.raises(UserError, match="one returned None"):
         gdpo(parts)

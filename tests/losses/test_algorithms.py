@@ -218,6 +218,12 @@ def test_a_gradient_flows_through_logp_alone(algorithm):
         assert now.grad.abs().sum() > 0 and [x.grad for x in others] == [None] * 3
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 0.2])
+def test_a_bound_of_the_wrong_size_for_gspo_is_warned_of(epsilon):
+    with pytest.warns(UserWarning, match="bound for token ratios"):
+        loss_of(ALGORITHMS["gspo"], *random_batch([3, 5, 1]), epsilon=epsilon)
+
+
 def test_a_gate_that_is_negative_everywhere_is_warned_of_once(recwarn):
     """Where it is negative at some tokens, that is its author's affair."""
     batch = random_batch([3, 5, 1])

@@ -131,6 +131,22 @@ def test_rewards_are_the_scorers_own_unless_only_full_marks_count(task):
     full = ReasoningGym("chain_sum", partial_credit=False, **SUMS)
     paid = [one.reward([], ["12345"], entry=entry) for one in (partial, full)]
     assert paid == [[0.6], [0.0]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judge, "scores", lambda *_: [0.995, 0.985])
+        assert full.reward([], ["1", "2"], entry=entry * 2) == [1.0, 0.0]
+
+
+def test_a_slow_answer_halves_the_time_of_the_next_down_to_a_sixteenth(monkeypatch):
+    times = []
+
+    def slow(scorer, answer, entry, limit):
+        times.append(limit)
+        return {"fate": "slow"}
+
+    monkeypatch.setattr(judge, "verdict", slow)
+    with pytest.warns(TaskWarning, match="sloth"):
+        judge.scores(("reasoning_gym", "sloth", {}), ["7"] * 7, [SEVEN] * 7, 16.0)
+    assert times == [16, 8, 4, 2, 1, 1, 1]
 
 
 def test_the_scorer_has_the_settings_and_the_time_of_its_task():

@@ -204,6 +204,9 @@ def test_the_command_line_trains_saves_loads_and_merges(policy, tmp_path, monkey
     further, _ = load("../further")
     assert trained(further).keys() == trained(adapted).keys()
     assert not same_weights(further, adapted)
+    tokenizer.chat_template = "{{ 7 }}"  # an adapter may bring its own
+    tokenizer.save_pretrained("../adapter")
+    assert load("../adapter")[1].chat_template == "{{ 7 }}"
     renamed(tmp_path / "adapter" / "adapter_model.safetensors")
     with pytest.raises(UserError, match=r"the LoRA in .*missing adapter keys"):
         load(tmp_path / "adapter")

@@ -100,6 +100,10 @@ def test_each_lambda_reaches_what_it_is_for():
     wanted = explained_variance(two.old_values, two.targets, two.mask)
     for known in (row, by_default):  # of the rewards, whatever the critic's targets are
         assert known["explained_var"] == pytest.approx(wanted, abs=1e-6)
+    none, _ = collected(lam_critic=0.0)  # r + V of the next token
+    ends = none.mask[:, 1:].bool()
+    behind = none.old_values[:, 1:][ends]
+    assert torch.allclose(none.targets[:, :-1][ends], behind, atol=1e-6)
     by_length, _ = collected(lam_alpha=1.5, lam_critic=0.95)
     assert torch.equal(by_length.targets, plain.targets)
     assert not torch.equal(by_length.advantages, plain.advantages)
