@@ -16,6 +16,7 @@ from course.kit.exercise import (
     RELATIVE,
     _same,
     exercises,
+    judged,
     typed,
     typed_cells,
     verdict,
@@ -65,6 +66,37 @@ def test_what_is_neither_right_nor_known(key):
         assert verdict(key, f" {solution.swapcase()} ") == right(key)
     elif isinstance(solution, int | float):
         assert "without quotation marks" in verdict(key, str(solution))
+
+
+def loop(logp, advantages, mask):
+    """REINFORCE's loss, with an answer's tokens counted from the left."""
+    lengths = mask.sum(1).int().tolist()
+    each = [(a * row[:n]).mean() for a, row, n in zip(advantages, logp, lengths)]
+    return -torch.stack(each).mean()
+
+
+REPLIES = [
+    ("01.reinforce_loss", loop, "as many tokens from the left as the mask has ones"),
+    ("0.4", (6, "(a)"), "Right."),
+    ("3.6", (4, "a."), "Right."),
+    (
+        "10.4",
+        lambda *x: round(ALL["10.4"].solution(*x), 2),
+        "18.18; it should be 18.184",
+    ),
+    (
+        "1b.1",
+        ("grow", "shrink"),
+        "For “good” choose one of 'grows', 'shrinks', 'stays'",
+    ),
+    ("1.2", (50, "unchanged"), "For “mean” choose one of 'unchanged', 'larger', "),
+]
+
+
+@pytest.mark.parametrize(("key", "answer", "reply"), REPLIES)
+def test_what_people_answer(key, answer, reply):
+    exercise = ALL[key] if key in ALL else TYPED[key]
+    assert reply in judged(exercise, answer)
 
 
 def spoiling(answer):

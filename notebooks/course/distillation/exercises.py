@@ -4,6 +4,7 @@ import torch
 from torch.nn import functional
 
 from course.kit.exercise import Exercise
+from course.kit.usual import from_the_left
 
 
 def distillation(logp, teacher_logp, mask):
@@ -77,6 +78,7 @@ TYPED = (
         cases=tuple(_wide(seed) for seed in range(2)),
         gradient=True,
         mistakes={
+            **from_the_left(reverse_kl),
             "That is KL(π_T ‖ π), the forward direction. Its weights are the "
             "teacher's; weight by the student.": _kl_div,
             "Logits are not log-probs: take `log_softmax` of both first.": {

@@ -133,6 +133,10 @@ TYPED = (
             "You divide by the variance. Then Â depends on the rewards' unit.": {
                 "R.std": "R.var"
             },
+            "Upside down: an answer that is better than its group has a positive "
+            "advantage.": {
+                "R - R.mean(1, keepdim=True)": "R.mean(1, keepdim=True) - R"
+            },
             "You leave out the answer's own reward (leave-one-out). GRPO keeps it.": {
                 "+ 1e-6)": "+ 1e-6) * (size / (size - 1))"
             },
@@ -177,6 +181,8 @@ EXERCISES = (
             "one.": 0.5,
             "That is with the std over G. The sample std divides by G − 1.": -1.73,
             "A reward of 0 is not an advantage of 0. Compare it with the mean.": 0.0,
+            "That is the reward minus the mean of the *others*, as in chapter 01. GRPO "
+            "subtracts the mean of all four, and divides by the std.": -1.0,
         },
     ),
     Exercise(
@@ -206,10 +212,13 @@ EXERCISES = (
             "That is minus the mean reward. The loss holds advantages, not rewards.": (
                 -0.25
             ),
+            "That is the mean reward. The loss holds advantages, not rewards.": 0.25,
             "That is the right answer alone. The three wrong ones push back.": -1.5,
             "That is the right answer's advantage alone. The three wrong ones push "
             "back, and the loss has a minus in front.": 1.5,
             "That is the right answer's part. The three wrong ones push back.": -0.375,
+            "That is the right answer's part of the objective. The three wrong ones "
+            "push back, and the loss has a minus in front.": 0.375,
             "That is the mean over all tokens. GRPO averages each response first, so "
             "its length drops out.": 1 / 6,
             "That is the mean over all tokens, and the objective's sign. GRPO averages "

@@ -134,12 +134,10 @@ def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer
         "k": explorer.slider("right answers k, at most G", 1, 0, most, 1),
         "size": explorer.slider("group size G", 8, 2, most, 1),
     }
-    both = {"GRPO, with the std": "GRPO", "Dr. GRPO, without": "Dr. GRPO"}
     return explorer.Explorer(
         figure,
         [move],
         controls,
-        stakes=f"{stakes.ended(both, rate=6e-4)} All have groups of 8.",
         prediction=stakes.Prediction(
             "Is a right answer pushed harder when 1 of 8 is right, or when 4 are?",
             ("when 1 is right", "when 4 are right", "as hard"),

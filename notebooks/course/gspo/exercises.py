@@ -5,7 +5,7 @@ import math
 import torch
 
 from course.kit.exercise import Exercise
-from course.kit.usual import batch
+from course.kit.usual import batch, from_the_left
 
 # The losses of "Type it"
 
@@ -74,6 +74,7 @@ TYPED = (
             "You divide by the padded width; |o| counts the ones of the mask.": {
                 "z.sum(-1) / mask.sum(-1)": "z.mean(-1)"
             },
+            **from_the_left(gspo_loss),
             "Padding takes part in the sum: multiply the log-ratios by the mask.": {
                 " * mask": ""
             },
@@ -133,6 +134,7 @@ TYPED = (
         cases=_cases(_A_TOKENS),
         gradient=True,
         mistakes={
+            **from_the_left(gspo_token_loss),
             "s is not detached, so each token pushes all tokens, and itself once "
             "more.": {"mask).detach()": "mask)"},
             "That is GSPO again: without stop-gradient each token pushes all tokens.": {

@@ -136,12 +136,13 @@ def judge(exercise: Exercise, attempt: Any) -> tuple[str, str]:
         yours, wanted = yours[0], wanted[0]
     given = _named(exercise, exercise.cases[at])
     where, yours, wanted, given = _first_apart(yours, wanted, given)
+    digits = 4 if _show(yours) != _show(wanted) else 6
     given = {name: x for name, x in given.items() if not _is_long(x)}
     where = where or f"in case {at + 1}" * (not given)
     told = " and ".join(filter(None, (where, _shown(given) and f"for {_shown(given)}")))
     return WRONG, (
-        f"{says} {told[0].upper()}{told[1:]} you return {_show(yours)}; it should be "
-        f"{_show(wanted)}."
+        f"{says} {told[0].upper()}{told[1:]} you return {_show(yours, digits)}; it "
+        f"should be {_show(wanted, digits)}."
     )
 
 
@@ -222,6 +223,10 @@ def _of_a_value(exercise: Exercise, attempt: Any) -> str:
 
 def _of_parts(exercise: Exercise, attempt: Sequence) -> str:
     """Say which part of a wrong answer is right, or which line does what it should."""
+    for name, part, offered in zip(exercise.parts, attempt, exercise.choices):
+        words = isinstance(offered[0], str)
+        if words and not any(_same(part, x) for x in offered):
+            return f"For “{name}” choose one of {', '.join(map(_text, offered))}."
     for name, part, wanted in zip(exercise.parts, attempt, exercise.solution):
         if _same(part, wanted):
             return f"Your answer to “{name}” is right, but the other one is not."
@@ -336,7 +341,8 @@ def _call(attempt: Callable, case: tuple, gradient: bool) -> Any:
 def _same(a: Any, b: Any) -> bool:
     """Equal up to `RELATIVE` or `ABSOLUTE`, through lists, tuples and tensors.
 
-    Words are equal in any case, with k₃ for k3, and with either apostrophe.
+    Words are equal in any case, with k₃ for k3, with either apostrophe, and in brackets
+    or with a full stop, as a task prints its choices.
     """
     if isinstance(a, str) and isinstance(b, str):
         return _plain(a) == _plain(b)
@@ -356,7 +362,7 @@ def _same(a: Any, b: Any) -> bool:
 
 def _plain(word: str) -> str:
     word = word.replace("’", "'")
-    return unicodedata.normalize("NFKC", word).strip().casefold()
+    return unicodedata.normalize("NFKC", word).strip(" ().").casefold()
 
 
 def _bool(x: Any) -> Any:
@@ -376,23 +382,23 @@ def _real(x: Any) -> torch.Tensor:
     return torch.as_tensor(x, dtype=torch.float64).detach()
 
 
-def _show(value: Any) -> str:
-    return _cut(value, _text)
+def _show(value: Any, digits: int = 4) -> str:
+    return _cut(value, lambda value: _text(value, digits))
 
 
 def _shown(given: dict[str, Any]) -> str:
     return ", ".join(f"{name} = {_show(value)}" for name, value in given.items())
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, digits: int = 4) -> str:
     if isinstance(value, torch.Tensor):
         if _is_long(value):
             return f"{' × '.join(map(str, value.shape))} numbers"
         value = value.detach().tolist()
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:.{digits}g}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_text, value))}]"
+        return f"[{', '.join(_text(one, digits) for one in value)}]"
     return repr(value)
 
 

@@ -9,6 +9,10 @@ OF_RESPONSES = "mask / (len(mask) * mask.sum(1, keepdim=True))"
 OF_TOKENS = "mask / mask.sum()"
 _PADDING = "Padding counts. Multiply by the mask before you add up."
 _SUMMED = "Padding counts in your sum, though not in its divisor. Multiply by the mask."
+FROM_THE_LEFT = (
+    "You take as many tokens from the left as the mask has ones. A hole before them "
+    "shifts the rest: multiply by the mask instead."
+)
 
 MISTAKES = (
     (
@@ -95,10 +99,22 @@ MISTAKES = (
 """A reply, text of a right loss, and the text that a wrong one has in its place."""
 
 
-def usual(solution: Callable) -> dict[str, dict[str, str]]:
+def usual(solution: Callable) -> dict[str, dict[str, str] | Callable]:
     """The mistakes that can be made in this solution, for `Exercise.mistakes`."""
     code = inspect.getsource(solution)
-    return {says: {old: new} for says, old, new in MISTAKES if old in code}
+    edits = {says: {old: new} for says, old, new in MISTAKES if old in code}
+    return edits | from_the_left(solution)
+
+
+def from_the_left(solution: Callable) -> dict[str, Callable]:
+    """The mistake of a loop over a row's first tokens, as many as its mask has ones."""
+    place = [*inspect.signature(solution).parameters].index("mask")
+
+    def counted(*case):
+        mask = case[place].sort(-1, descending=True).values
+        return solution(*case[:place], mask, *case[place + 1 :])
+
+    return {FROM_THE_LEFT: counted}
 
 
 def batch(scale: float = 0.4, seed: int = 5) -> tuple[torch.Tensor, ...]:

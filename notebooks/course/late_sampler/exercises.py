@@ -28,7 +28,7 @@ def corrected_grpo(logp, old_logp, mu_logp, rewards, mask):
     return -(weight * w * torch.minimum(r * A, clipped * A)).sum()
 
 
-_MU = batch(1.2, seed=1)[0]
+_MU = batch(1.2, seed=2)[0]
 
 TYPED = (
     Exercise(

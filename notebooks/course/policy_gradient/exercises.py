@@ -202,6 +202,15 @@ TYPED = (
             "That is the baseline. The advantage is the reward minus it.": {
                 "(R - b)": "b"
             },
+            "You divide by the std as well, as GRPO does (chapter 03). Here the "
+            "advantage is the difference alone.": {
+                "(R - b)": "((R - b) / (R.std(-1, keepdim=True) + 1e-6))"
+            },
+            "That is GRPO's advantage (chapter 03), with the mean of all and the std. "
+            "Here it is the reward minus the mean of the others.": {
+                "(R - b)": "((R - R.mean(-1, keepdim=True))"
+                " / (R.std(-1, keepdim=True) + 1e-6))"
+            },
         },
     ),
     Exercise(

@@ -72,7 +72,6 @@ def flip_explorer(raised, odds, luck) -> explorer.Explorer:
         figure,
         [move],
         {"by": explorer.slider("logit of 'careful', raised by", 0.0, 0.0, 3.0, 0.05)},
-        stakes="The curves are exact, so no run is needed.",
         name="01_step",
     )
 
@@ -147,7 +146,6 @@ def baseline_explorer(
         figure,
         [move],
         {"b": explorer.slider("baseline b", 0.0, -1.0, 2.0, 0.025)},
-        stakes="This noise is exact, so no run is needed.",
         prediction=stakes.Prediction(
             "At b = 1, which draws push 'careful' up?",
             ("all three", "only guess and ramble", "none"),

@@ -142,6 +142,8 @@ EXERCISES = (
             "That is the bound: at least top_p is kept. How much is kept here?": 0.1,
             "The token that reaches 0.9 stays: three tokens are kept.": 0.2,
             "That is the ratio; the question asks how far it is from 1.": 0.95,
+            "That is with 0.9 as the kept mass, and with π_old over π_θ. How much do "
+            "the kept tokens really hold?": 0.11,
             "That is π_old over π_θ, two decimals: the ratio stands the other way "
             "round.": 0.053,
             "That is π_old over π_θ. The ratio stands the other way round, and the "
@@ -161,8 +163,23 @@ EXERCISES = (
             "That depends on which model is called A: it counts one direction only.": (
                 _at_least_a
             ),
+            "That counts up to `only_b` in place of the rarer side, so it depends on "
+            "which model is called A.": [
+                lambda a, b: 2 * _at_least_a(a, b),
+                lambda a, b: min(1.0, 2 * _at_least_a(a, b)),
+            ],
+            "You count up to the larger side, which is always half of all or more. "
+            "Count up to the smaller.": lambda a, b: min(
+                1.0, 2 * (1 - _tail(a, b) + _just_this(a, b))
+            ),
+            "That is 1 minus the answer.": lambda a, b: 1 - sign_test(a, b),
             "That is the probability of exactly this split; a more uneven one counts, "
             "too.": _just_this,
+            "That is twice the probability of exactly this split; a more uneven one "
+            "counts as well.": [
+                lambda a, b: 2 * _just_this(a, b),
+                lambda a, b: min(1.0, 2 * _just_this(a, b)),
+            ],
             "That is the normal approximation; with so few pairs, count exactly.": (
                 _normal
             ),

@@ -78,6 +78,9 @@ TYPED = (
                 "A > 0": "r > 1"
             },
             "The gate is centred at r = 1: σ(τ(r − 1)).": {"(r - 1)": "r"},
+            "τ multiplies the whole of r − 1, not r alone: σ(τ(r − 1)).": {
+                "tau * (r - 1)": "tau * r - 1"
+            },
             "That is centred, but on log r = 0. SAPO's f is a function of r − 1.": {
                 "(r - 1)": "r.log()"
             },

@@ -6,7 +6,7 @@ from functools import wraps
 import torch
 
 from course.kit.exercise import Exercise, edited
-from course.kit.usual import batch
+from course.kit.usual import batch, from_the_left
 
 
 def policy_loss(old_log_prob, log_prob, advantages, response_mask):
@@ -54,6 +54,7 @@ TYPED = (
         solution=rank_loss,
         cases=_RANKS,
         mistakes={
+            **from_the_left(rank_loss),
             "You divide by this rank's own tokens, as in the example.": (
                 lambda o, m, t: -(o * m).sum() / m.sum()
             ),

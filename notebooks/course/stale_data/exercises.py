@@ -6,7 +6,7 @@
 from torch import Tensor
 
 from course.kit.exercise import Exercise
-from course.kit.usual import batch, usual
+from course.kit.usual import batch, from_the_left, usual
 
 
 def response_weight(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
@@ -72,13 +72,7 @@ EXERCISES = (
             },
             "You clip each token's ratio, which PPO does. The exact weight has no "
             "clip.": {"(logp - old_logp)": "(logp - old_logp).clamp(-0.2, 0.2)"},
-            "You take as many tokens from the left as the mask has ones. A hole before "
-            "them shifts the rest: multiply by the mask instead.": {
-                "((logp - old_logp) * mask).sum(-1)": (
-                    "(logp - old_logp).cumsum(-1)"
-                    ".gather(-1, mask.sum(-1, keepdim=True).long() - 1)[:, 0]"
-                )
-            },
+            **from_the_left(response_weight),
             "You keep tokens only up to the first hole. Leave the hole out, but count "
             "the tokens after it.": {"* mask": "* mask.cumprod(-1)"},
         },

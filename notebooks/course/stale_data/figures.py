@@ -94,15 +94,10 @@ def wear_explorer(
         moved = [*bars, *(line for _, line in dots.values()), right.title]
         return [*moved, draw.say(figure, told)]
 
-    def outcome(k: int) -> str:
-        updates = stakes.nearest(max(k, 1), (1, 4, 16))
-        return stakes.ended({"GRPO": "GRPO"}, rate=8e-4, updates=updates)
-
     return explorer.Explorer(
         figure,
         [move],
         {"k": explorer.stops("updates on this rollout", updates, 2)},
-        stakes=outcome,
         prediction=stakes.Prediction(
             "After how many updates is the rollout worth half of its answers?",
             ("about 8", "about 32", "never, within 64"),
