@@ -126,8 +126,12 @@ def test_what_a_reader_would_miss_is_named_with_its_cell(course):
 
 
 def test_a_dead_link_of_a_page_that_no_file_holds_is_named(course, monkeypatch):
-    for target in ("gone.html", "run.html#gone", "gone.png"):
-        page = Page("new.html", "New", f'<a href="{target}">gone</a>')
+    for target, how in (
+        ("gone.html", "a href"),
+        ("run.html#gone", "a href"),
+        ("g", "b src"),
+    ):
+        page = Page("new.html", "New", f'<{how}="{target}">gone')
         monkeypatch.setattr(build, "made", lambda _, page=page: [*AT_THE_FOOT, page])
         assert f"new.html links to {target}" in refused(course)
 

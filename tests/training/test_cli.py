@@ -53,6 +53,13 @@ def pay(monkeypatch, reward=fixed_noise):
     monkeypatch.setattr(Arithmetic, "reward", staticmethod(reward))
 
 
+def test_the_last_line_has_the_last_accuracy(capsys):
+    history = History("grpo")
+    history.rows += [{"step_time": 1, "reward": x, "accuracy": x} for x in (0.9, 0.4)]
+    cli.summarise(history, TrainConfig(), None)
+    assert capsys.readouterr().out.endswith("reward 0.40  accuracy 0.40\n")
+
+
 def test_train_writes_history_samples_and_policy(capsys, monkeypatch):
     pay(monkeypatch)
     more = "--history new/h.csv --samples s.jsonl --save trained --rollouts 2"
