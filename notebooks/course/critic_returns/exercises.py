@@ -93,6 +93,8 @@ EXERCISES = (
         mistakes={
             "That is 1/α for α = 1.5, rounded up.": 1,
             "There λ is 0.5.": 40,
+            "There λ is 0.33 already.": 30,
+            "There λ is still 0, and the flat part goes on.": 15,
             "There λ is 0.05, and above zero for the first time.": 21,
             "There λ is 0.8. Look for the end of the flat part.": 100,
             "There λ is 0.95, GAE's usual value. Look for the place where it leaves "

@@ -29,9 +29,9 @@ def flip_explorer(raised, odds, luck) -> explorer.Explorer:
     careful, names = odds[:, 0], list(HABIT_COLOURS)
     chosen = (careful[:, None] > luck).double()
     figure, axes = plt.subplot_mosaic(
-        [["draw", "draw"], ["one", "all"]], figsize=(8, 4.7), height_ratios=(1, 4.2)
+        [["draw", "all"], ["one", "all"]], figsize=(8, 4.2), height_ratios=(1, 4.2)
     )
-    top, left, right = axes.values()
+    top, left, right = axes["draw"], axes["one"], axes["all"]
     parts = [top.barh([0], [1], 0.8, color=HABIT_COLOURS[name])[0] for name in names]
     marks = [top.text(0, 0, name, ha="center", va="center") for name in names]
     needle = top.axvline(float(luck[0]), color=BLACK, lw=3, zorder=5)
@@ -56,7 +56,7 @@ def flip_explorer(raised, odds, luck) -> explorer.Explorer:
         edge = 0.0
         for name, part, mark, share in zip(names, parts, marks, odds[at].tolist()):
             part.set(x=edge, width=share)
-            mark.set(x=edge + share / 2, text=name if share > 0.1 else "")
+            mark.set(x=edge + share / 2, text=name if share > 0.2 else "")
             edge += share
         mean = float(careful[at])
         heights, slopes = (float(chosen[at, 0]), mean), (0.0, mean * (1 - mean))

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 
 from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
-from course.kit.plots.style import DASHES, GREY, HABIT_COLOURS, INK
+from course.kit.plots.style import DASHES, GREY, HABIT_COLOURS, HABIT_INKS, INK
 from refimpl.tasks.arithmetic import habit
 
 SHOWN, WIDE, LINES = 7, 26, 2
@@ -43,7 +43,7 @@ def temperature_explorer(table: dict) -> explorer.Explorer:
         for asked, text, (prompt, answer, paid) in zip(prompts, answers, now.answers):
             asked.set_text(f"{'✓' if paid else '✗'} {prompt}")
             text.set_text(cut(answer))
-            text.set_color(HABIT_COLOURS.get(habit(answer), GREY))
+            text.set_color(HABIT_INKS.get(habit(answer), GREY))
         favourite = max(now.shares, key=now.shares.get)
         told = f"At temperature {temperature:g} the favourite habit is {favourite} "
         told += f"({now.shares[favourite]:.0%}); {now.right:.0%} are right"

@@ -39,6 +39,8 @@ YOURS = ("#C93B97", (0, (3.2, 1.6)))
 RIGHT, WRONG = "#2C8F66", "#E17769"  # a response
 GOOD, BAD = "#5470E1", "#C71F3F"  # a token with Â > 0, with Â < 0
 HABIT_COLOURS = {"careful": "#219F8F", "guess": "#BEB529", "ramble": "#C78AD6"}
+HABIT_INKS = {"careful": "#14695E", "guess": "#6B6613", "ramble": "#7A4A8A"}
+"""The same colours for letters, which need more contrast."""
 FREE = ("#442443", "#7381A9", "#5A623E", "#BAAF82")
 """Muted colours for quantities and settings, which are not methods."""
 GREY = "#8C8C8C"
