@@ -8,6 +8,7 @@ Random choices have seeds of their own, so no generator has to be saved.
 
 import contextlib
 import hashlib
+import inspect
 import io
 import os
 import re
@@ -28,7 +29,7 @@ from refimpl.run import Run
 from refimpl.validation import Count, UserError, guarded
 
 NAME, LOCK = "checkpoint.pt", ".lock"
-VERSION = 10
+VERSION = 11
 MAY_CHANGE = {"rollouts", "device"}
 """Settings that may differ when a run is resumed."""
 
@@ -243,8 +244,10 @@ def check_same(saved: dict, now: dict[str, Any], rollouts: int) -> None:
 def identity(part: Any) -> str:
     """Name a task, a reward or an object, in the same way in every process.
 
-    This is its `repr` without addresses: a function's name, the class and fields of a
-    dataclass, the class of another object. Whether two objects of one class, or two
-    functions of one name, are the same is for the user to know.
+    This is its `repr` without addresses: the class and fields of a dataclass, the class
+    of another object; for a function its module and name. Whether two objects of one
+    class, or two functions of one name, are the same is for the user to know.
     """
+    if inspect.isfunction(part):
+        return f"{part.__module__}.{part.__qualname__}"
     return re.sub(" at 0x[0-9a-fA-F]+", "", repr(part))

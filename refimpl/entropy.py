@@ -136,6 +136,7 @@ class AdaptiveEntropy(LossTerm):
     most `most`.
     """
 
+    setting = "entropy_bonus"
     target: Weight = 0.2
     step: Positive = 0.005
     most: Positive = 1.0

@@ -31,7 +31,7 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
     Raises `UserError` if the gate does not take these arguments, or if `name` is that
     of a method of this package. A loss raises `UserError` if the gate fails, or if its
     result is not a tensor, has another shape, or is not finite. The first loss warns
-    if the gate is nowhere above 0.
+    if the gate is negative at every token with Â > 0, or at every one with Â < 0.
     """
     if name in ALGORITHMS:
         raise UserError(f"the name {name!r} belongs to a method here; give another one")
@@ -66,12 +66,14 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
         g = torch.where(t.mask.bool(), g.detach(), 0.0)
         if not seen:  # once, because a GPU has to wait for it
             seen = True
-            if (g < 0).any() and not (g > 0).any():
-                warnings.warn(
-                    "the gate is negative at every token, so that good answers become "
-                    "less likely and bad ones likelier",
-                    stacklevel=1,
-                )
+            sides = {"good": t.advantages > 0, "bad": t.advantages < 0}
+            for kind, side in sides.items():
+                if side.any() and (g[side] < 0).all():
+                    warnings.warn(
+                        f"the gate is negative at every {kind} token, which is then "
+                        "pushed the wrong way (Â and r are not part of a gate)",
+                        stacklevel=1,
+                    )
         return Objective(g * r * t.advantages * t.logp)
 
     about = {"title": name, "paper": "yours", "changed": "your own gate"}

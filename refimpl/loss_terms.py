@@ -40,8 +40,11 @@ class Part:
     """A term or a correction. A run calls `for_run` once, before its first rollout.
 
     `for_run(run)` returns the object to call: itself, or one that knows the run or has
-    a state of its own. It raises `UserError` if the run lacks what it needs.
+    a state of its own. It raises `UserError` if the run lacks what it needs. `setting`
+    is the one of `TrainConfig` that asks for the same thing.
     """
+
+    setting = ""
 
     def for_run(self, run: Any) -> Any:
         """Return the object that `run` calls."""
@@ -62,6 +65,7 @@ class KL(LossTerm):
     π_ref is the policy at the start of the run, and KL is in nats per token.
     """
 
+    setting = "beta"
     beta: Positive
     estimator: Estimator = "k3"
 
@@ -78,6 +82,7 @@ class Entropy(LossTerm):
     PPO (1707.06347), Eq. 9, which adds c₂ H to an objective. H is in nats.
     """
 
+    setting = "entropy_bonus"
     bonus: Weight
 
     def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
@@ -189,6 +194,7 @@ class SamplerMismatch(LossCorrection):
     that lose a token.
     """
 
+    setting = "corrections"
     rules: Mapping
     two_policies: bool = False
 
@@ -229,6 +235,7 @@ class RouterShift(LossCorrection):
     warns. `one_ratio`: the loss has one ratio per response; a run fills it in.
     """
 
+    setting = "router_shift"
     placement: moe.Placement = "before_clip"
     detach: bool = True
     one_ratio: bool = True

@@ -94,7 +94,7 @@ def prepare(
     handed = [x for x in (*corrections, *loss_terms, sampler) if x is not None]
     if handed:
         made = [*own_corrections, *own_terms]
-        check_objects(corrections, loss_terms, handed, made)
+        check_objects(corrections, loss_terms, handed, made, config)
     needs_reference = config.beta > 0 or any(isinstance(t, KL) for t in loss_terms)
     # Rows with Â = 0 need a pass if a term acts there. (Load balancing alone is
     # computed on the rows that get a pass anyway.)
@@ -211,11 +211,15 @@ def starting_policy(
 
 
 def check_objects(
-    corrections: Collection, loss_terms: Collection, handed: list, made: list
+    corrections: Collection,
+    loss_terms: Collection,
+    handed: list,
+    made: list,
+    config: TrainConfig,
 ) -> None:
     """Raise `UserError` on an object in the wrong list, or twice in a run.
 
-    `made` are the corrections and loss terms that settings ask for.
+    `made` are the corrections and loss terms that the run has in any case.
     """
     refuse_classes(handed)
     for part in corrections:
@@ -224,13 +228,17 @@ def check_objects(
     for part in loss_terms:
         if isinstance(part, LossCorrection):
             raise UserError(f"{type(part).__name__} belongs in corrections=[…]")
-    kinds = [type(part) for part in (*made, *handed) if isinstance(part, Part)]
+    ours = [part for part in handed if isinstance(part, Part)]
+    for part in ours:
+        if part.setting and getattr(config, part.setting):
+            raise UserError(
+                f"{part.setting} and {type(part).__name__} are the same: give one of "
+                "them"
+            )
+    kinds = [type(part) for part in (*made, *ours)]
     for kind in kinds:
         if kinds.count(kind) > 1:
-            raise UserError(
-                f"{kind.__name__} acts twice in this run, as two objects or as a "
-                "setting and an object: give one of them"
-            )
+            raise UserError(f"{kind.__name__} acts twice in this run: give it once")
 
 
 def refuse_classes(handed: Collection) -> None:
@@ -500,6 +508,11 @@ def check_together(config: TrainConfig) -> None:
         raise UserError(
             "gdpo cannot be combined with overlong_share or a KL in the reward: it "
             "compares the reward's components, which these do not change"
+        )
+    if config.critic_warmup >= config.rollouts:
+        raise UserError(
+            f"critic_warmup = {config.critic_warmup} leaves none of the "
+            f"{config.rollouts} rollouts to the policy"
         )
     if config.updates_per_rollout == 1 and not config.allow_on_policy:
         raise UserError(

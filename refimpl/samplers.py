@@ -85,8 +85,8 @@ class DelayedSampler(CopiedSampler):
         self.copies = [copy for p, copy in pairs if p.requires_grad]
         if not self.copies:
             raise UserError(
-                "a delay wraps the policy itself, and not another delay or rounded "
-                "weights: Rounded()(Delayed(2)(policy))"
+                "a delay wraps the policy itself, and not another delay (as that of "
+                "sampler_delay) or rounded weights: Rounded()(Delayed(2)(policy))"
             )
 
     def sync(self) -> None:

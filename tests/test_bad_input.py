@@ -313,9 +313,12 @@ BEFORE: dict[str, list[dict[str, Any]]] = {
 EXPERTS = random_moe()
 BEFORE |= {
     # Twice the same, in the wrong list, or without what it acts on
-    "KL twice": [small(beta=0.1) | {"loss_terms": [KL(0.1, "k2")]}],
+    "beta KL same": [small(beta=0.1) | {"loss_terms": [KL(0.1, "k2")]}],
+    "entropy_bonus AdaptiveEntropy same": [
+        small(entropy_bonus=0.1) | {"loss_terms": [AdaptiveEntropy()]}
+    ],
     "Entropy twice": [{"loss_terms": [Entropy(0.1), Entropy(0.1)]}],
-    "SamplerMismatch twice": [
+    "corrections SamplerMismatch same": [
         small(corrections={"opsm": 0.1})
         | {"corrections": [SamplerMismatch({"opsm": 0.1})]}
     ],
@@ -323,7 +326,7 @@ BEFORE |= {
         small(trust_sampler=True)
         | {"corrections": [SamplerMismatch({"token_truncate": 2.0})]}
     ],
-    "RouterShift twice": [
+    "router_shift RouterShift same": [
         {"algorithm": "rspo", "model": EXPERTS, "corrections": [RouterShift()]},
     ],
     "delay another": [small(sampler_delay=1) | {"sampler": Delayed(1)}],

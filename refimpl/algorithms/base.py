@@ -267,7 +267,7 @@ def check_shape(objective: Objective, tokens: Tokens, name: str) -> None:
     if getattr(value, "shape", None) not in ((rows, width), (rows, 1)):
         raise UserError(
             f"the objective of {name} must be an Objective(value) of shape (B, T) = "
-            f"{rows, width} or (B, 1) = {rows, 1}, got {shown(value)}"
+            f"{rows, width} or (B, 1) = {rows, 1}, got {shown(objective)}"
         )
 
 

@@ -94,7 +94,8 @@ UGLY = r"raise ValueError('a\n\x1b[2Jb' + 5000 * 'c')"
 PRINTED = [
     ("grpo", "", 0, ["agrees +33 .*"]),
     ("dapo", NO_CAP, 1, ["agrees .*", "differs +2 .* there is no truncated weight"]),
-    ("gspo", "raise NotImplementedError", 0, ["not implemented +21"]),
+    ("gspo", "raise NotImplementedError", 1, ["not implemented +21"]),
+    ("gspo", "return 0.5", 1, [".* a tensor with a single number +21"]),
     ("gspo", UGLY, 1, [r"ValueError: a \\x1b\[2Jbc{80,101} +21"]),
     ("gspo", "raise SystemExit(3)", 1, ["SystemExit: 3 +21"]),
 ]

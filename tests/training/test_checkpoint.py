@@ -179,11 +179,16 @@ class Bare:
         return -0.1 * (reading.entropy * weight).sum(), {}
 
 
+SAPO = ALGORITHMS["sapo"]
 OTHERS = {
     "algorithm": ({"algorithm": "ppo"}, "algorithm was 'grpo', now 'ppo'"),
     "estimator": (
         {"algorithm": replace(ALGORITHMS["grpo"], advantages=group_centred)},
         "advantages was .*group_relative.* now .*group_centred",
+    ),
+    "objective": (
+        {"algorithm": replace(ALGORITHMS["grpo"], objective=SAPO.objective)},
+        "objective was .*algorithms.ppo.objective', now .*algorithms.sapo.objective",
     ),
     "model": ({"model": gpt2()}, "a model of another shape"),
     "settings": (
@@ -193,7 +198,7 @@ OTHERS = {
     "task": ({"task": Arithmetic(min_terms=3)}, "task was .*terms=2.*, now .*terms=3"),
     "reward": (
         {"reward": Arithmetic.reward},
-        "fixed_noise>', now '<function correctness>'",
+        "fixed_noise', now 'refimpl.tasks.arithmetic.correctness'",
     ),
     "reward, an object": ({"reward": Interrupting(when=9)}, "Interrupting object>'"),
     "a term less": ({"loss_terms": [Bare()]}, "objects was"),

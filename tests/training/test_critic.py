@@ -64,7 +64,7 @@ def test_the_policy_waits_for_its_critic_and_then_begins_anew():
     run = after(3, critic_warmup=2)
     assert not same_weights(run.model, warm_model())
     assert {int(run.optimizer.state[p]["step"]) for p in run.model.parameters()} == {2}
-    small_run("ppo", critic_warmup=5, rollouts=5)  # no StalenessError
+    small_run("ppo", critic_warmup=5, rollouts=6)  # no StalenessError
 
 
 def test_frozen_parts_of_the_critic_stay():

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from refimpl.algorithms import ALGORITHMS
 from refimpl.interop.conformance.cases import Case
@@ -78,6 +79,8 @@ def compare(
             if (ask := getattr(module, case.algorithm, None)) is None:
                 raise NotImplementedError
             loss = ask(inputs, copy.deepcopy(case.settings))
+            if not isinstance(loss, Tensor) or loss.numel() != 1:
+                raise UserError("a loss must be a tensor with a single number")
             (gradient,) = torch.autograd.grad(loss, logp)
             value = loss.item()
         except NotImplementedError:
