@@ -152,6 +152,9 @@ TYPED = (
             "That is one ratio for the whole response. GRPO has one for each token.": {
                 "(logp - old_logp)": "((logp - old_logp) * mask).sum(1)[:, None]"
             },
+            "The clipped ratio is multiplied by Â as well, before the min.": {
+                "clipped * A)": "clipped)"
+            },
             "You compare logp with itself, so every ratio is 1. π_old is `old_logp`.": {
                 "- old_logp": "- logp.detach()"
             },

@@ -154,9 +154,17 @@ def _known(exercise: Exercise, answers: list) -> tuple[str, str] | None:
     if _same(answers, _answers(exercise, exercise.solution)):
         return RIGHT, "Right."
     for says, wrong in exercise.wrong():
-        if _same(answers, _answers(exercise, wrong)):
+        if _same(answers, _answers(exercise, wrong)) or _is_rounded(answers[0], wrong):
             return WRONG, says
     return None
+
+
+def _is_rounded(answer: Any, exact: Any) -> bool:
+    """Tell whether a number is `exact` with the digits that it has, two or more."""
+    if not isinstance(answer, float) or not isinstance(exact, float):
+        return False
+    digits = len(str(answer).partition(".")[2])
+    return digits > 1 and round(exact, digits) == answer
 
 
 def _rounded(answers: list, decimals: int) -> list:
@@ -224,8 +232,7 @@ def _of_a_value(exercise: Exercise, attempt: Any) -> str:
 def _of_parts(exercise: Exercise, attempt: Sequence) -> str:
     """Say which part of a wrong answer is right, or which line does what it should."""
     for name, part, offered in zip(exercise.parts, attempt, exercise.choices):
-        words = isinstance(offered[0], str)
-        if words and not any(_same(part, x) for x in offered):
+        if not exercise.lines and not any(_same(part, x) for x in offered):
             return f"For “{name}” choose one of {', '.join(map(_text, offered))}."
     for name, part, wanted in zip(exercise.parts, attempt, exercise.solution):
         if _same(part, wanted):
@@ -238,7 +245,10 @@ def _of_parts(exercise: Exercise, attempt: Sequence) -> str:
         return f"The listing has lines 1 to {exercise.lines}."
     for says, wrong in exercise.mistakes.items():
         if wrong[0] == line and says.startswith(innocent):
-            return f"{says} And the reason is another one."
+            # What follows its first sentence may speak of the reason.
+            return (
+                f"{says.partition('. ')[0].rstrip('.')}. And the reason is another one."
+            )
     return f"{innocent}, and the reason is another one."
 
 
@@ -275,11 +285,15 @@ class _Raised(Exception):
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
 """How far a number may be from the answer that it is taken for."""
 
-UNFIT = (
-    " One number per row meets a table only as a column: write `[:, None]`, or "
-    "`keepdim=True` in a sum or a mean."
-)
-"""What is usually missing where two shapes do not fit."""
+HINTS = {
+    "must match the size": " One number per row meets a table only as a column: write "
+    "`[:, None]`, or `keepdim=True` in a sum or a mean.",
+    "Boolean value of Tensor": " `if` asks for one truth value, and a tensor has many: "
+    "write `torch.where(condition, x, y)`. And `x.min(1)` is a pair; its values alone "
+    "are `x.amin(1)`.",
+    "infer output dtype": " Turn truth values into numbers first, by `.double()`.",
+}
+"""What is usually the matter where torch raises an error with these words."""
 
 FEW = 8
 """A reply writes out at most so many numbers of a tensor."""
@@ -314,7 +328,7 @@ def _answers(exercise: Exercise, attempt: Any) -> list:
         except (Exception, SystemExit) as error:  # the reader's code may raise anything
             given = f" (for {_shown(_named(exercise, case))})." if case else "."
             said = f"{type(error).__name__}: {_cut(error, str)}"
-            hint = UNFIT if "must match the size" in said else ""
+            hint = next((says for part, says in HINTS.items() if part in said), "")
             raise _Raised(f"Your code raised {said}{given}{hint}") from None
         answers.append(answer)
     return answers

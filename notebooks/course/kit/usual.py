@@ -28,6 +28,15 @@ MISTAKES = (
         *("r = (logp - old_logp).exp()", "r = logp - old_logp"),
     ),
     (
+        "`logp` and `old_logp` are logarithms, whose quotient means nothing. The ratio "
+        "of the probabilities is the exponential of their difference.",
+        *("r = (logp - old_logp).exp()", "r = logp / old_logp"),
+    ),
+    (
+        "The ratio is near 1, so its bounds are 1 − ε and 1 + ε.",
+        *("clamp(1 - epsilon, 1 + epsilon)", "clamp(-epsilon, epsilon)"),
+    ),
+    (
         "The min is missing: you always clip. A token that went the wrong way gets no "
         "gradient back.",
         *("minimum(r * A, ", "minimum(clipped * A, "),

@@ -64,6 +64,8 @@ TYPED = (
             "That is the probability of exactly one right answer.": (
                 lambda n, c, k: c * math.comb(n - c, k - 1) / math.comb(n, k)
             ),
+            "That says whether any of the n answers is right. Of these only k are "
+            "drawn.": lambda n, c, k: float(c > 0),
             "That is mean@n: k does not occur in it.": lambda n, c, k: c / n,
         },
     ),
@@ -132,23 +134,23 @@ EXERCISES = (
     ),
     Exercise(
         "13.4",
-        solution=0.05,
+        solution=0.2,
         decimals=2,
-        why="The first three tokens stay and hold 0.95. A kept token has the ratio π / "
-        "(π / 0.95) = 0.95.",
+        why="The first two tokens stay and hold 0.8. A kept token has the ratio π / "
+        "(π / 0.8) = 0.8.",
         mistakes={
             "That holds where old_logp is the policy's. Here it is the sampler's, and "
             "the sampler renormalised.": 0.0,
-            "That is the bound: at least top_p is kept. How much is kept here?": 0.1,
-            "The token that reaches 0.9 stays: three tokens are kept.": 0.2,
-            "That is the ratio; the question asks how far it is from 1.": 0.95,
-            "That is with 0.9 as the kept mass, and with π_old over π_θ. How much do "
-            "the kept tokens really hold?": 0.11,
-            "That is π_old over π_θ, two decimals: the ratio stands the other way "
-            "round.": 0.053,
+            "That is the bound: at least top_p is kept. How much is kept here?": 0.3,
+            "The token that reaches 0.7 stays: two tokens are kept.": 0.5,
+            "Two tokens hold 0.8 already, so the third is not kept.": 0.05,
+            "That is the ratio; the question asks how far it is from 1.": 0.8,
+            "That is with 0.7 as the kept mass, and with π_old over π_θ. How much do "
+            "the kept tokens really hold?": 0.43,
+            "That is π_old over π_θ: the ratio stands the other way round.": 0.25,
             "That is π_old over π_θ. The ratio stands the other way round, and the "
-            "question asks how far it is from 1.": 1.05,
-            "That would be a ratio of 0 or of 2; a drawn token's is at least 0.9.": 1.0,
+            "question asks how far it is from 1.": 1.25,
+            "That would be a ratio of 0 or of 2; a drawn token's is at least 0.7.": 1.0,
         },
     ),
     Exercise(

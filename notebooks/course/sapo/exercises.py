@@ -77,6 +77,7 @@ TYPED = (
             "τ is chosen by the sign of Â; you choose it by the side of r.": {
                 "A > 0": "r > 1"
             },
+            "Where is Â? It says whether a token is to rise or fall.": {"f * A": "f"},
             "The gate is centred at r = 1: σ(τ(r − 1)).": {"(r - 1)": "r"},
             "τ multiplies the whole of r − 1, not r alone: σ(τ(r − 1)).": {
                 "tau * (r - 1)": "tau * r - 1"
