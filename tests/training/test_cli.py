@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 import warnings
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from safetensors import SafetensorError
 import refimpl as rl
 from refimpl import ALGORITHMS, History, TrainConfig, checkpoint, cli
 from refimpl.pretrained.loading import load
-from refimpl.tasks import Arithmetic
+from refimpl.tasks import Arithmetic, rare_careful
 from refimpl.validation import annotations
 from tests import worlds
 from tests.worlds import Drying, Interrupting, always_one, fixed_noise
@@ -55,9 +56,15 @@ def pay(monkeypatch, reward=fixed_noise):
 
 def test_the_last_line_has_the_last_accuracy(capsys):
     history = History("grpo")
-    history.rows += [{"step_time": 1, "reward": x, "accuracy": x} for x in (0.9, 0.4)]
-    cli.summarise(history, TrainConfig(), None)
-    assert capsys.readouterr().out.endswith("reward 0.40  accuracy 0.40\n")
+    some = (0.9, 0.6), (0.4, 0.7), (None, None)
+    for accuracy, passed in some:
+        known = {"accuracy": accuracy, "accuracy/pass": passed}
+        history.rows.append({"step_time": 1.5, "reward": 0.3} | known)
+        cli.summarise(history, TrainConfig(seed=5, eval_samples=4), None)
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[1].endswith("seconds 3.0  reward 0.30  accuracy 0.40  pass@4 0.70")
+    assert shown[2].startswith("grpo  seed 5  rollouts 3  ")
+    assert shown[2].endswith("accuracy 0.40")
 
 
 def test_train_writes_history_samples_and_policy(capsys, monkeypatch):
@@ -90,15 +97,19 @@ FLAGS = {
     },
     "--samples-every 4 --dtype bfloat16": {"every": [4], "dtype": "bfloat16"},
     "--samples s --checkpoint-dir c --checkpoint-every 3": {"every": [1, 3]},
+    "--checkpoint-dir c --rollouts 7": {"every": [7, 10], "rollouts": 7},
+    "--task rare-careful --task-set min_terms=3 --task-set max_terms=4": {
+        "task": replace(rare_careful(), min_terms=3, max_terms=4)
+    },
 }
 
 
 def test_flags_reach_the_run(monkeypatch):
     seen = {}
 
-    def spy(config, hooks, **_):
+    def spy(config, hooks, **given):
         every = [hook.every for hook in hooks if hasattr(hook, "every")]
-        seen.update(vars(config), every=every)
+        seen.update(vars(config) | given, every=every)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(rl, "train", spy)
@@ -269,8 +280,11 @@ LINES: dict[str, str] = {
     f"{GRPO} --rolouts 3": "Unrecognized … --rollouts",
     f"{GRPO} --hyperparameters epsilom=1": "'epsilom' … 'epsilon'",
     f"{GRPO} --corrections token_mask=1,-2": "token_mask … a number > 0 … (1, -2)",
-    f"{GRPO} --lora r=16": "--model",
-    f"{GRPO} --merge": "--merge … --model",
+    f"{RUN} --lora r=16": "--all-weights trains no LoRA",
+    f"{RUN} --merge": "--all-weights trains no LoRA",
+    f"{RUN} --preset tiny": "--preset and --model",
+    f"{RUN} --system x": "--system needs",
+    f"{RUN} --checkpoint-every 3": "--checkpoint-every need a --checkpoint-dir",
     f"{RUN} --data file": "--data … --reward",
     f"{RUN} --reward maths": "FILE.py:FUNCTION … 'maths'",
     f"{RUN} --reward file:f --data rows": "--reward file:f … NameError",
@@ -284,6 +298,15 @@ LINES: dict[str, str] = {
     f"{RUN} --save c/p --checkpoint-dir c": "--save 'c/p' lies in --checkpoint-dir 'c'",
     "read-log file --figure file --overwrite": "would replace the log 'file'",
 }
+ALONE = (
+    "--lora=r=16",
+    "--all-weights",
+    "--merge",
+    "--recompute",
+    "--system=x",
+    "--no-chat",
+)
+LINES |= {f"{GRPO} {flag}": "need a --model" for flag in ALONE}
 if importlib.util.find_spec("reasoning_gym"):
     LINES[f"{GRPO} --task reasoning-gym:products"] = "need a --model"
 
@@ -313,7 +336,12 @@ def test_a_bug_keeps_its_traceback(error, monkeypatch):
     with pytest.raises(error, match="unsupported operand"):
         run(GRPO)
     memory = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-    assert "--group-size" in cli.explanation(memory)
+    for full in (
+        memory,
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: not enough memory"),
+    ):
+        assert "--group-size" in cli.explanation(full)
 
 
 # Streams

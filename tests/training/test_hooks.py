@@ -1,6 +1,7 @@
 """What happens after a rollout, and how a run ends: as planned, early, or refused."""
 
 import os
+import re
 import signal
 import threading
 from unittest.mock import Mock, call
@@ -162,11 +163,13 @@ def judged(away: list):
 
 
 def test_a_reward_that_fails_once_ends_the_run_and_loses_no_rollout(tmp_path):
-    history = ended(
-        reward=judged([True, False, False]),
-        hooks=[Checkpoint(tmp_path, every=99)],
-    )
-    assert "the judge is away" in str(history.ended)
+    away, kept = [True, False, False], Checkpoint(tmp_path, every=99)
+    with pytest.MonkeyPatch.context() as patch:
+        unwritable(patch, when=1)
+        history = ended(reward=judged([*away]), hooks=[kept])
+    said = r"the judge is away.*; no checkpoint .* \(No space left on device\)"
+    assert re.search(said, str(history.ended))
+    history = ended(reward=judged(away), hooks=[kept])
     assert isinstance(history.ended.__cause__.__cause__, OSError)
     assert len(history) == len(saved(tmp_path)) == 2
     settings = {"reward": judged([]), "rollouts": 4}

@@ -125,7 +125,7 @@ def test_a_plain_page_gives_the_history_and_the_weights_of_train(case):
 def test_a_critic_adds_its_loss_and_its_advantages(name):
     """Whitened over all tokens that were written, those without a loss included."""
     given = {"dtype": "float64", "reward": fixed_noise, "overlong_filtering": True}
-    run = prepared(name, **given)
+    run = prepared(name, gamma=0.9, **given)
     models = run.model, run.critic
     disturb(run.critic, 0.05)  # it begins with V = 0
     batch, _ = collect(run, 0)
@@ -136,7 +136,8 @@ def test_a_critic_adds_its_loss_and_its_advantages(name):
     rewards = torch.tensor(fixed_noise(rollout.texts(TOKENIZER)))
     lam = lam_by_length(mask, alpha=1.5) if name == "sao" else 0.95
     V = batch.old_values
-    scored = rl.Scored(token_rewards(rewards, mask), rollout.group, mask, V, lam=lam)
+    paid = token_rewards(rewards, mask)
+    scored = rl.Scored(paid, rollout.group, mask, V, gamma=0.9, lam=lam)
     A = gae(scored)
     returns = (gae(replace(scored, lam=1.0)) if name == "sao" else A) + V
     left = mask * ~rollout.truncated[:, None]

@@ -128,6 +128,13 @@ def test_a_gradient_that_is_not_finite_stops_the_run_before_the_step(name):
     assert all(map(torch.equal, before, after))
 
 
+def test_weights_that_are_not_finite_after_the_last_step_stop_the_run():
+    once = {"minibatches": 1, "allow_on_policy": True, "optimizer": "sgd"}
+    run, batch, _ = rolled_out(reward=fixed_noise, learning_rate=1e38, **once)
+    with pytest.raises(FloatingPointError, match="no longer finite after the last"):
+        updates(run, batch, 0)
+
+
 # Terms and corrections
 
 
