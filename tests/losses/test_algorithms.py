@@ -213,9 +213,10 @@ def test_a_bound_of_the_wrong_size_for_gspo_is_warned_of(epsilon):
 
 
 def test_a_gate_that_is_negative_everywhere_is_warned_of_once(recwarn):
-    """Where it is negative at some tokens, that is its author's affair."""
+    """Where it is negative at some tokens, or 0, that is its author's affair."""
     batch = random_batch([3, 5, 1])
-    loss_of(from_gate(lambda r, a: torch.where(r > 1, -1.0, 1.0)), *batch)
+    for highest in (0.0, 1.0):
+        loss_of(from_gate(lambda r, a, x=highest: torch.where(r > 1, -x, x)), *batch)
     assert not recwarn
     warnings.simplefilter("always")
     turned = from_gate(lambda r, a: -torch.ones_like(r))
@@ -261,12 +262,9 @@ def test_every_ratio_has_finite_numbers(algorithm, chosen):
     ("objective", "by_shape"),
     [
         (lambda t: t.z, True),
-        (lambda t: Objective(None), True),
-        (lambda t: Objective(t.z.sum()), True),
         (lambda t: Objective(t.z[:1]), True),
         (lambda t: Objective(t.z[:, 1:]), True),
         (lambda t: Objective(t.z.where(t.z < 0.4, NAN)), False),
-        (lambda t: Objective(t.z.where(t.z < 0.4, INF)), False),
         (lambda t: Objective(t.z.detach()), False),
     ],
 )

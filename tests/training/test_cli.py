@@ -158,7 +158,7 @@ def test_every_command_that_is_written_down_is_understood(monkeypatch):
 
 # A run that ends early keeps what it has
 
-KEEP = "--history h.csv --save trained --checkpoint-dir c"
+KEEP = "--history h.csv --save trained --checkpoint-dir c --samples s.jsonl"
 DRY = "--dynamic-sampling True --max-sampling-rounds 1"
 SAVE = "--checkpoint-every 1"
 STILL = "--learning-rate 1e-12"
@@ -188,6 +188,9 @@ def test_a_run_that_ends_early_keeps_what_it_has(how, capsys, monkeypatch):
         assert "stopped after 2 of 4 rollouts" in shown.err
     assert "rollouts 2" in shown.out.splitlines()[-1]
     assert len(History.load("h.csv")) == 2 and load("trained")
+    samples = Path("s.jsonl").read_text().splitlines()
+    steps = {json.loads(sample)["step"] for sample in samples}
+    assert steps == {0, 1} | ({2} if how == "solved" else set())  # which says why
     if how == "Ctrl-C":
         assert run(f"{line} --resume") == 0 and len(History.load("h.csv")) == 4
 

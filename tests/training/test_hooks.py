@@ -12,6 +12,7 @@ import torch
 from refimpl import History, StalenessError, checkpoint, evaluate, hooks
 from refimpl.checkpoint import Checkpoint
 from refimpl.files import CheckpointError
+from refimpl.hooks import Samples
 from refimpl.logprobs import log_probs
 from refimpl.rollout import Batch
 from tests.worlds import (
@@ -80,7 +81,10 @@ def test_hooks_see_the_row_and_the_batch_before_bar_and_checkpoint_do(
     assert [row["mine"] for row in saved(tmp_path)] == history["mine"] == [2.0, 2.0]
 
 
-@pytest.mark.parametrize("why", [STILL, {"reward": always_one}])
+ROUNDED = STILL | {"dtype": "bfloat16"}
+
+
+@pytest.mark.parametrize("why", [STILL, ROUNDED, {"reward": always_one}])
 def test_a_policy_that_does_not_move_is_refused(why, tmp_path):
     """It is saved first."""
     for rollouts, done in ((2, 2), (7, 5)):
@@ -181,9 +185,11 @@ def test_what_fails_in_the_updates_saves_nothing_between_two_rollouts(tmp_path):
     """What would go on from there would not be the same run."""
     with pytest.MonkeyPatch.context() as patch:
         diverging(patch, when=6)  # the second of two updates of the third rollout
-        kept = {"reward": fixed_noise, "checkpoint_dir": tmp_path}
+        kept = {"reward": fixed_noise, "checkpoint_dir": tmp_path, "hooks": [Samples()]}
         history = ended(micro_batch_size=16, **kept)
     assert len(history) == 2 and not (tmp_path / checkpoint.NAME).exists()
+    assert [sample["step"] for sample in history.samples[::4]] == [0, 1, 2]
+    assert all(p.grad is None for p in history.model.parameters())
     passes = [log_probs] * 5  # one an update: the sixth fails
     with pytest.raises(IndexError):
         small_run(log_probs=lambda *x: passes.pop()(*x), checkpoint_dir=tmp_path)
