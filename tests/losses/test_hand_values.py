@@ -104,7 +104,6 @@ HELD_AT = math.exp(-0.1) - math.exp(0.5)
 AFTER_SAPO = [  # method, settings, objective of the sum over tokens, c Â of each token
     # 0.3 up is too much, 0.1 down on the way back is not; 0.2 up where Â < 0 comes back
     ("dppo_tv", {}, 0.8 * PI[1] - 3 * PI[2], (0, 0.8, -3)),
-    ("dppo_tv", {"max_ratio": 2.0}, 0.8 * PI[1] - 2 * PI[2], (0, 0.8, -2)),
     ("dppo_tv", {"delta_high": 0.31}, ALL, (1.6, 0.8, -3)),
     # ½ log(½/0.8) + ½ log(½/0.2) = 0.2231; what comes back may be anywhere
     ("dppo_kl", {"delta_low": 0.0}, 0.8 * PI[1] - 3 * PI[2], (0, 0.8, -3)),
