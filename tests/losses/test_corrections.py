@@ -138,6 +138,8 @@ def test_a_ratio_is_multiplied_once():
     with pytest.raises(UserError, match="kpop and token_mask"):
         prepared(corrections={"kpop": 0.1, "token_mask": 2.0})
     for name in sorted(WEIGHING):
-        with pytest.raises(UserError, match=f"{name} multiplies by π_θ/μ"):
-            prepared(corrections={name: 2.0}, trust_sampler=True)
-        prepared("reinforce", corrections={name: 2.0}, trust_sampler=True)
+        given = {"corrections": {name: 2.0}, "trust_sampler": True}
+        for method, settings in (("grpo", {}), ("reinforce", {"correct": True})):
+            with pytest.raises(UserError, match=f"{name} multiplies by π_θ/μ"):
+                prepared(method, hyperparameters=settings, **given)
+        prepared("reinforce", **given)

@@ -56,15 +56,15 @@ def pay(monkeypatch, reward=fixed_noise):
 
 def test_the_last_line_has_the_last_accuracy(capsys):
     history = History("grpo")
-    some = (0.9, 0.6), (0.4, 0.7), (None, None)
+    some = (0.9, 0.6), (0.0, 0.0), (None, None)
     for accuracy, passed in some:
         known = {"accuracy": accuracy, "accuracy/pass": passed}
         history.rows.append({"step_time": 1.5, "reward": 0.3} | known)
         cli.summarise(history, TrainConfig(seed=5, eval_samples=4), None)
     shown = capsys.readouterr().out.splitlines()
-    assert shown[1].endswith("seconds 3.0  reward 0.30  accuracy 0.40  pass@4 0.70")
+    assert shown[1].endswith("seconds 3.0  reward 0.30  accuracy 0.00  pass@4 0.00")
     assert shown[2].startswith("grpo  seed 5  rollouts 3  ")
-    assert shown[2].endswith("accuracy 0.40")
+    assert shown[2].endswith("accuracy 0.00")
 
 
 def test_train_writes_history_samples_and_policy(capsys, monkeypatch):
@@ -72,9 +72,7 @@ def test_train_writes_history_samples_and_policy(capsys, monkeypatch):
     more = "--history new/h.csv --samples s.jsonl --save trained --rollouts 2"
     assert run(f"{RUN} {more}") == 0
     shown = capsys.readouterr().out.strip().splitlines()
-    history = History.load("new/h.csv")
-    assert shown[-1].endswith(f"accuracy {history.accuracy:.2f}")
-    assert "rollouts 2" in shown[-1]
+    assert len(History.load("new/h.csv")) == 2
     samples = [json.loads(line) for line in Path("s.jsonl").read_text().splitlines()]
     assert {sample["step"] for sample in samples} == {0, 1}
     assert sum(line.startswith("step ") for line in shown) == len(samples)
@@ -249,11 +247,13 @@ def test_problems_and_a_reward_of_ones_own(capsys):
         "    return [len(a) / 2 - 0.1 * (c > a) for c, a in zip(completions, answer)]"
     )
     Path("rewards.py").write_text(reward)
-    line = f"{RUN} --rollouts 1 --data mine.jsonl --reward rewards.py:half"
+    line = f"{RUN} --rollouts 2 --data mine.jsonl --reward rewards.py:half"
     assert run(line) == 0
     shown = capsys.readouterr()
     assert len(re.findall("step 0  reward 0.[45]0", shown.out)) == 4
-    assert "the best reward is 0.50" in shown.err and "8 answers" in shown.err
+    assert (
+        shown.err.count("first 8 answers is fully right; the best reward is 0.50") == 1
+    )
 
 
 # Outputs
@@ -293,6 +293,7 @@ LINES: dict[str, str] = {
     f"{RUN} --reward file:f --data rows": "--reward file:f … NameError",
     f"{RUN} --reward math --data rows": "line 2 of rows … 'prompt'",
     f"{RUN} --reward math --data nothing": "'nothing' cannot be read",
+    f"{RUN} --reward math --data rows --task rare-careful": "--data is a task of its",
     f"{RUN} --resume": "--resume … --checkpoint-dir",
     f"{RUN} --history file/below": "cannot write a file to 'file/below'",
     f"{RUN} --save file --overwrite": "cannot write a folder to 'file'",
@@ -301,14 +302,7 @@ LINES: dict[str, str] = {
     f"{RUN} --save c/p --checkpoint-dir c": "--save 'c/p' lies in --checkpoint-dir 'c'",
     "read-log file --figure file --overwrite": "would replace the log 'file'",
 }
-ALONE = (
-    "--lora=r=16",
-    "--all-weights",
-    "--merge",
-    "--recompute",
-    "--system=x",
-    "--no-chat",
-)
+ALONE = "--lora=r=16 --all-weights --merge --recompute --system=x --no-chat".split()
 LINES |= {f"{GRPO} {flag}": "need a --model" for flag in ALONE}
 if importlib.util.find_spec("reasoning_gym"):
     LINES[f"{GRPO} --task reasoning-gym:products"] = "need a --model"

@@ -221,6 +221,8 @@ def test_a_request_to_end_and_a_closed_terminal_finish_the_rollout(name, tmp_pat
     assert str(history.ended).endswith(f"of 4 rollouts: {name}")
     assert history.ended.number == number
     assert len(history) == len(saved(tmp_path)) == 2
+    calls.clear()
+    assert small_run(reward=reward, rollouts=2).ended is None  # it was the last
     ignored = signal.signal(number, signal.SIG_IGN)  # as nohup has it
     calls.clear()
     assert small_run(reward=reward, rollouts=3).ended is None
