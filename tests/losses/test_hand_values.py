@@ -261,7 +261,7 @@ OUTER = {"mask_epsilon_low": 0.2, "mask_epsilon_high": 0.2}
         (ALGORITHMS["dppo_tv"], {}, 1, 1),
         (ALGORITHMS["ipo"], {}, 3, 3),
         (ALGORITHMS["ipo"], {"delta": 0.5}, 0, 1),  # ½ and 1.5 are as far, not further
-        (ALGORITHMS["glm5"], {"epsilon": 0.4}, 2, 3),
+        (ALGORITHMS["glm5"], {"epsilon": 0.5}, 2, 3),  # ½ and 1.5 are outside
         (ALGORITHMS["sao"], {"epsilon_high": 0.4}, 3, 3),
         (ALGORITHMS["kimi"], {"low": 0.4, "high": 0.5}, 3, 1),
         (ALGORITHMS["kimi"], {"low": math.log(2), "high": math.log(3)}, 0, 0),

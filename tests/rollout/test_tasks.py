@@ -112,19 +112,8 @@ REJECTED = [
     *"12 12# # #13 #1 #123 ##12 #12# #12#12 #11#12 #12#13 #12;#12".split(),
     # Something after the digits, or before them; another way to write twelve.
     *"#12; #12.0 #12+0 #=12 #012 #+12 #1_2 #0xc #１２ #١٢ ＃12 #3+9 #{12}".split(),
-    *[
-        "",
-        "#12 ",
-        "#12\n",
-        "# 12",
-        "#1 2",
-        "#1\u200b2",
-        None,
-        12,
-        True,
-        b"#12",
-        ["#12"],
-    ],
+    *["", "#12 ", "#12\n", "# 12", "#1 2", "#1\u200b2"],
+    *(None, 12, True, b"#12", ["#12"]),
 ]
 
 
@@ -165,10 +154,8 @@ def test_rows_are_drawn_from_one_side_and_none_twice_while_there_are_enough():
     for share, held_out in ((0.0, 1), (1.0, 2)):  # a problem is left to either side
         few = Rows(given[:3], task.reward, share)
         assert len({row["answer"] for row in few.held_out(3)}) == held_out
-    sides = {
-        Rows(given, task.reward, seed=n).held_out(1)[0]["answer"] for n in range(9)
-    }
-    assert len(sides) > 1
+    sides = [Rows(given, task.reward, seed=n).held_out(1) for n in range(9)]
+    assert len({*map(str, sides)}) > 1
     with pytest.raises(UserError, match="at least two problems"):
         Rows(given[:1], task.reward)
     with pytest.raises(UserError, match="row 1 has the keys prompt, but the first"):

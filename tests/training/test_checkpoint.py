@@ -169,10 +169,8 @@ def test_every_setting_is_fixed_but_those_that_change_nothing_learned():
     run = prepared()
     before = shared(run)
     assert asdict(run.config).keys() - before.keys() == MAY_CHANGE
-    others = (
-        "algorithm objective advantages task reward EOS REFIMPL_SALT objects teacher"
-    )
-    assert before.keys() - asdict(run.config).keys() == {*others.split()}
+    own = "algorithm objective advantages task reward EOS REFIMPL_SALT objects teacher"
+    assert before.keys() - asdict(run.config).keys() == {*own.split()}
     assert before["EOS"] == EOS
     for name, value in before.items():
         said = re.escape(f"{name} was {value!r}, now 'x'")

@@ -251,9 +251,7 @@ def test_problems_and_a_reward_of_ones_own(capsys):
     assert run(line) == 0
     shown = capsys.readouterr()
     assert len(re.findall("step 0  reward 0.[45]0", shown.out)) == 4
-    assert (
-        shown.err.count("first 8 answers is fully right; the best reward is 0.50") == 1
-    )
+    assert shown.err.count("best reward is 0.50") == 1 and "8 answers" in shown.err
 
 
 # Outputs
@@ -333,11 +331,7 @@ def test_a_bug_keeps_its_traceback(error, monkeypatch):
     with pytest.raises(error, match="unsupported operand"):
         run(GRPO)
     memory = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-    for full in (
-        memory,
-        MemoryError(),
-        RuntimeError("DefaultCPUAllocator: not enough memory"),
-    ):
+    for full in (memory, MemoryError(), RuntimeError("CPU: not enough memory")):
         assert "--group-size" in cli.explanation(full)
 
 
