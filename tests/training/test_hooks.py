@@ -92,6 +92,8 @@ def test_a_policy_that_does_not_move_is_refused(why, tmp_path):
         history = caught.value.history
         assert len(history) == len(saved(tmp_path)) == done
     assert largest_difference(history.model, warm_model()) < 1e-9
+    slow = small_run(rollouts=2, learning_rate=1e-5, reward=fixed_noise)
+    assert 1e-4 < max(slow["ratio/max_deviation"]) < 1e-2
 
 
 def ended(algorithm="grpo", **arguments) -> History:
