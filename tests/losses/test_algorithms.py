@@ -35,24 +35,12 @@ pytestmark = FLOAT64
 GRPO = ALGORITHMS["grpo"]
 
 
-def test_vespo_takes_each_tokens_own_sign_and_not_the_first_columns():
-    """W = e^0.7: φ = W³ e^{2(1−W)} = 1.0751869840 for a bad answer behind a hole."""
-    logp = tensor([[-9.0, -1.0, -1.0]], requires_grad=True)
-    old, mask = tensor([[-9.0, -1.5, -1.2]]), tensor([[0.0, 1.0, 1.0]])
-    result = get("vespo").policy_loss(logp, old, tensor([-1.0]), mask)
-    assert result.loss.item() == pytest.approx(-1.0751869840, abs=1e-9)
-    right = tensor([[0.0, 0.5375934920, 0.5375934920]])
-    assert_close(grad(result.loss, logp)[0], right, rtol=0, atol=1e-9)
-    both = get("vespo").policy_loss(logp, old, tensor([[0.0, 1.0, -1.0]]), mask)
-    beyond = 1 - math.exp(0.7)
-    good, bad = (math.exp(k * 0.7 + b * beyond) for k, b in ((2, 3), (3, 2)))
-    right = tensor([[0.0, -good / 2, bad / 2]])
-    assert_close(grad(both.loss, logp)[0], right, rtol=0, atol=1e-9)
-    # One token's 30 counts as 20, so that with −18 of the other W = e^2.
-    far, old = tensor([[-1.0, -30.0]], requires_grad=True), tensor([[-31.0, -12.0]])
-    loss = get("vespo").policy_loss(far, old, tensor([1.0]), torch.ones(1, 2)).loss
+def test_vespo_limits_the_log_ratio_of_each_token_before_it_adds_them():
+    """One token's 30 counts as 20, so that with −18 of the other W = e^2."""
+    logp, old = tensor([[-1.0, -30.0]], requires_grad=True), tensor([[-31.0, -12.0]])
+    loss = get("vespo").policy_loss(logp, old, tensor([1.0]), torch.ones(1, 2)).loss
     slope = math.exp(2 * 2 + 3 * (1 - math.exp(2))) / 2
-    assert_close(grad(loss, far)[0], tensor([[-slope] * 2]), rtol=1e-9, atol=0)
+    assert_close(grad(loss, logp)[0], tensor([[-slope] * 2]), rtol=1e-9, atol=0)
 
 
 def test_a_kl_that_is_no_number_is_outside_of_dppos_bound():
@@ -141,14 +129,12 @@ def test_an_entry_is_the_paper_s(name):
 
 @every
 def test_an_entry_is_consistent(algorithm):
-    """Found by its name, after its parent, with defaults that its loss accepts."""
+    """Found by its name, after its parent, with defaults that are in their ranges."""
     names = list(ALGORITHMS)
     assert get(algorithm.name) is algorithm
     if algorithm.parent is not None:
         assert names.index(algorithm.parent) < names.index(algorithm.name)
-    batch = random_batch([3, 1])
-    explicit = loss_of(algorithm, *batch, **algorithm.defaults)
-    assert explicit.item() == loss_of(algorithm, *batch).item()
+    assert algorithm.check_hyperparameters(algorithm.defaults) == algorithm.defaults
     both = {"epsilon_low": 0.1, "epsilon_high": 0.3}  # what is named goes before
     assert GRPO.check_hyperparameters({"epsilon": 0.1, "epsilon_high": 0.3}) == both
 
@@ -225,9 +211,10 @@ def test_a_bound_of_the_wrong_size_for_gspo_is_warned_of(epsilon):
 
 
 def test_a_gate_that_turns_a_push_round_is_warned_of_once(recwarn):
-    """Where it is negative at some tokens, that is its author's affair."""
+    """Where it is negative at some tokens, or 0, that is its author's affair."""
     batch = random_batch([9, 9, 9, 9])
-    loss_of(from_gate(lambda r, a: torch.where(r > 1, -1.0, 1.0)), *batch)
+    for highest in (0.0, 1.0):
+        loss_of(from_gate(lambda r, a, x=highest: torch.where(r > 1, -x, x)), *batch)
     assert not recwarn
     warnings.simplefilter("always")
     turned = from_gate(lambda r, a: r * a)  # r and Â are no part of a gate
@@ -273,12 +260,9 @@ def test_every_ratio_has_finite_numbers(algorithm, chosen):
     ("objective", "by_shape"),
     [
         (lambda t: t.z, True),
-        (lambda t: Objective(None), True),
-        (lambda t: Objective(t.z.sum()), True),
         (lambda t: Objective(t.z[:1]), True),
         (lambda t: Objective(t.z[:, 1:]), True),
         (lambda t: Objective(t.z.where(t.z < 0.4, NAN)), False),
-        (lambda t: Objective(t.z.where(t.z < 0.4, INF)), False),
         (lambda t: Objective(t.z.detach()), False),
     ],
 )

@@ -12,7 +12,6 @@ from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
 
-from refimpl.advantages import Scored
 from refimpl.algorithms import ALGORITHMS, Objective, value_loss
 from refimpl.gate import from_gate
 from refimpl.kl import binary
@@ -75,6 +74,9 @@ WHOLE = [  # method, settings, weight, ratios, Â, −objective, gradient
     ("cispo", {"max_ratio": 3.0}, None, FAR, UP, -WEIGHED / 3, (-2 / 3, -0.5 / 3, 1)),
     # log 2 is held at .4: out of the gradient, in the mean; r = 4 with Â < 0 is free
     ("gmpo", {}, None, FAR, UP, -(HELD - 4) / 2, (0, -HELD / 4, 2)),
+    # where Â is 0 neither log ½ nor log 2 is held
+    ("gmpo", {}, None, FAR, [[1.0, 0.0], [0.0, 0.0]], -HELD / 4, (0, -HELD / 8, 0)),
+    ("gmpo", {}, None, FAR, [[0.0, 1.0], [0.0, 0.0]], -1 / 4, (-1 / 8, -1 / 8, 0)),
     # (4/τ) σ(τ (r − 1)) with τ = 2, 2 and 4; its slope is 4 σ (1 − σ) r
     ("sapo", {"tau_pos": 2.0, "tau_neg": 4.0}, None, FAR, UP, -SOFT / 2, SLOPES),
 ]
@@ -102,7 +104,6 @@ HELD_AT = math.exp(-0.1) - math.exp(0.5)
 AFTER_SAPO = [  # method, settings, objective of the sum over tokens, c Â of each token
     # 0.3 up is too much, 0.1 down on the way back is not; 0.2 up where Â < 0 comes back
     ("dppo_tv", {}, 0.8 * PI[1] - 3 * PI[2], (0, 0.8, -3)),
-    ("dppo_tv", {"max_ratio": 2.0}, 0.8 * PI[1] - 2 * PI[2], (0, 0.8, -2)),
     ("dppo_tv", {"delta_high": 0.31}, ALL, (1.6, 0.8, -3)),
     # ½ log(½/0.8) + ½ log(½/0.2) = 0.2231; what comes back may be anywhere
     ("dppo_kl", {"delta_low": 0.0}, 0.8 * PI[1] - 3 * PI[2], (0, 0.8, -3)),
@@ -123,16 +124,6 @@ AFTER_SAPO = [  # method, settings, objective of the sum over tokens, c Â of ea
 ]
 
 
-@pytest.mark.parametrize(("mu", "pi"), [(-15.0, 0.2), (-22.0, 0.298)])
-def test_ipo_keeps_a_gradient_where_the_sampler_hardly_gave_the_token(mu, pi):
-    """r = 6.5e5 and 1e9 are 1e4, and the pull on log π_θ is that times Â."""
-    logp = tensor([[math.log(pi)]], requires_grad=True)
-    given = tensor([[mu]]), tensor([1.0]), torch.ones(1, 1)
-    loss = ALGORITHMS["ipo"].policy_loss(logp, *given).loss
-    (slope,) = torch.autograd.grad(loss, logp)
-    assert (loss.item(), slope.item()) == (-1e4, -1e4)
-
-
 @pytest.mark.parametrize(("name", "settings", "objective", "slope"), AFTER_SAPO)
 def test_a_loss_after_sapo_by_hand(name, settings, objective, slope):
     """Under token_mean a token weighs ⅓, under seq_mean_token_sum ½."""
@@ -146,37 +137,25 @@ def test_a_loss_after_sapo_by_hand(name, settings, objective, slope):
     assert_close(gradient, expected, rtol=0, atol=1e-9)
 
 
-SAO_AT = [0.15, 0.5, 0.7, 1.0, 4.0, 6.5]
-
-
-@pytest.mark.parametrize(
-    ("bounds", "coefficients"),
-    [
-        ({}, (0, 0, 0, 1, 4, 0)),  # 0.7 itself is outside
-        ({"epsilon_low": 0.8, "epsilon_high": 3.0}, (0, 0.5, -0.7, 1, 0, 0)),
-    ],
-)
-def test_sao_by_hand_and_with_a_stop_gradient(bounds, coefficients):
-    """At π = 1/e every gradient is 0 without the stop-gradient."""
+def test_sao_by_hand_and_with_a_stop_gradient():
+    """0.7 is outside; at π = 1/e every gradient is 0 without the stop-gradient."""
     logp = torch.full((1, 6), -1.0).requires_grad_()
-    old, one = -1 - tensor([SAO_AT]).log(), torch.ones(1, 6)
-    paid = tensor([[1.0, 1, -1, 1, 1, 1]])
-    _, gradient = loss_and_slope(ALGORITHMS["sao"], logp, old, paid, one, **bounds)
-    assert_close(gradient, -tensor([coefficients]) / 6, **EXACT)
+    old = -1 - tensor([[0.15, 0.5, 0.7, 1.0, 4.0, 6.5]]).log()
+    paid, one = tensor([[1.0, 1, -1, 1, 1, 1]]), torch.ones(1, 6)
+    _, gradient = loss_and_slope(ALGORITHMS["sao"], logp, old, paid, one)
+    assert_close(gradient, -tensor([[0, 0, 0, 1.0, 4, 0]]) / 6, **EXACT)
 
 
 def test_flash_reinforce_by_hand():
-    """μ is ½ throughout, π 0.55 and ½, 0.6, ½; R = 1, 1, 0, so Â = ⅓, ⅓, −⅔.
+    """μ is ½ throughout, π 0.55 and ½, 0.6, ½; Â = ⅓, ⅓, −⅔.
 
     D = ½ log(½/π) + ½ log(½/(1 − π)) is 0.00503 and 0, whose mean is within 0.003, and
     0.0204, which is not. So −⅓ [⅓ (1.1 log 0.55 + log ½)/2 − ⅔ log ½].
     """
     method = ALGORITHMS["flash_reinforce"]
-    mask, group = mask_of([2, 1, 1]), torch.arange(3)
-    paid = method.advantages(Scored(tensor([1.0, 1.0, 0.0]), group, mask))
-    assert_close(paid, tensor([1 / 3, 1 / 3, -2 / 3]), **EXACT)
     logp = tensor([[0.55, 0.5], [0.6, 1.0], [0.5, 1.0]]).log().requires_grad_()
-    batch = logp, tensor([[0.5] * 2] * 3).log(), paid, mask
+    old, paid = tensor([[0.5] * 2] * 3).log(), tensor([1.0, 1.0, -2.0]) / 3
+    batch = logp, old, paid, mask_of([2, 1, 1])
     loss, gradient = loss_and_slope(method, *batch)
     assert loss.item() == pytest.approx(-0.0789900467, abs=1e-10)
     wanted = tensor([[-1.1 / 18, -1 / 18], [0.0, 0.0], [2 / 9, 0.0]])
@@ -185,8 +164,6 @@ def test_flash_reinforce_by_hand():
     for delta in (0.021, at_the_edge):
         _, gradient = loss_and_slope(method, *batch, delta=delta)
         assert_close(gradient[1], tensor([-1.2 / 9, 0.0]), **EXACT)
-    _, gradient = loss_and_slope(method, *batch, delta=0.0025)
-    assert_close(gradient, tensor([[0.0, 0.0], [0.0, 0.0], [2 / 9, 0.0]]), **EXACT)
 
 
 TWO = {"epsilon_low": 0.2, "epsilon_high": 0.3}
@@ -202,9 +179,7 @@ FLOORED = [  # with dual_clip = 3
     (-1.0, 2.9, -2.9, -2.9),  # below c: as before
     (-1.0, 5.0, -3.0, 0.0),  # max(min(−5, −.8), −3)
     (-2.0, 5.0, -6.0, 0.0),
-    (-1.0, 0.5, -0.8, 0.0),
     (+1.0, 5.0, 1.3, 0.0),  # A > 0 is left alone
-    (+1.0, 0.1, 0.1, 0.1),
 ]
 ONE_SIDED = ("ppo", "grpo", "dr_grpo", "dapo", "gspo", "gspo_token")
 
@@ -248,22 +223,18 @@ def test_value_loss_by_hand(value, target, settings, expected, slope):
     assert grad(loss, values)[0][0].tolist() == pytest.approx([slope, 0])
 
 
-def test_value_loss_is_a_token_mean_that_micro_batches_share():
+def test_value_loss_is_a_token_mean_unless_a_weight_is_given():
     values, zero = tensor([[1.0, 2.0], [3.0, 9.0]]), torch.zeros(2, 2)
-
-    def loss(rows, weight=None, dtype=torch.float64):
-        mask = mask_of([2, 1]).to(dtype)
-        v, old, targets, m = (x[rows] for x in (values, values, zero, mask))
-        return value_loss(v, old, targets, m, weight).item()
-
+    mask = mask_of([2, 1])
     for dtype in (torch.float64, torch.int64, torch.bool):  # ½ (1 + 4 + 9)/3
-        assert loss([0, 1], dtype=dtype) == pytest.approx(14 / 6)
-    # ½ ((1 + 4)/4 + 9/2): the weight that is given is the one that is used
-    given = seq_mean_token_mean(mask_of([2, 1]))
-    assert sum(loss([i], given[[i]]) for i in (0, 1)) == pytest.approx(23 / 8)
+        found = value_loss(values, zero, zero, mask.to(dtype)).item()
+        assert found == pytest.approx(14 / 6)
+    # ½ ((1 + 4)/4 + 9/2)
+    found = value_loss(values, zero, zero, mask, seq_mean_token_mean(mask)).item()
+    assert found == pytest.approx(23 / 8)
 
 
-# Metrics: A = 1, 1, −1, −1, 1, 0 at ratios 1.5, ½, ½, 1.5, 1, 3, and a token of padding
+# Metrics: A = 1, 1, −1, −1, 1, 0, 0 at ratios 1.5, ½, ½, 1.5, 1, 3, 0.65, and padding
 
 UPPER = replace(
     GRPO, objective=lambda t: Objective(t.z * t.advantages, high=t.z.exp() > 1.2)
@@ -276,25 +247,27 @@ OUTER = {"mask_epsilon_low": 0.2, "mask_epsilon_high": 0.2}
     [
         # Only clips that stop a gradient: up at A > 0, down at A < 0
         *((ALGORITHMS[name], {}, 1, 1) for name in ("ppo", "grpo", "dr_grpo", "dapo")),
-        (PPO, {"epsilon_high": 0.6}, 1, 0),
-        (PPO, {"epsilon_low": 0.6}, 0, 1),
+        (PPO, {"epsilon_high": 0.5}, 1, 0),  # 1.5 itself is not above
+        (PPO, {"epsilon_low": 0.5}, 0, 1),
         (GMPO, {}, 1, 1),
         (GMPO, {"epsilon": 0.5}, 1, 0),  # log 1.5 = 0.41, log ½ = −0.69
         # Capped weights of either sign, and masked ones of one
-        (CISPO, {"max_ratio": 1.2}, 0, 3),
+        (CISPO, {"max_ratio": 1.5}, 0, 1),
         (CISPO, {"max_ratio": 1.2, **OUTER}, 1, 1),
-        # s = (1.5 · ½ · ½ · 1.5 · 3)^⅙ = 1.091 at six tokens, three of them good
-        (GSPO, {"epsilon": 0.08}, 0, 3),
-        (ALGORITHMS["gspo_token"], {"epsilon": 0.08}, 0, 3),
+        # s = (1.5 · ½ · ½ · 1.5 · 3 · 0.65)^⅐ = 1.013 at all, three of them good
+        (GSPO, {"epsilon": 0.01}, 0, 3),
+        (ALGORITHMS["gspo_token"], {"epsilon": 0.01}, 0, 3),
         # Dropped tokens that move on, and those of either sign; 1 is π_old
         (ALGORITHMS["dppo_tv"], {}, 1, 1),
-        (ALGORITHMS["ipo"], {}, 2, 3),
-        (ALGORITHMS["glm5"], {"epsilon": 0.4}, 2, 3),
-        (ALGORITHMS["sao"], {"epsilon_high": 0.4}, 2, 3),
-        (ALGORITHMS["kimi"], {"low": 0.4, "high": 0.4}, 2, 3),
-        # KL(1‖r) = log 1/r at the two halves, over six tokens: 0.231
-        (ALGORITHMS["flash_reinforce"], {}, 0, 6),
-        (ALGORITHMS["flash_reinforce"], {"delta": 0.24}, 0, 0),
+        (ALGORITHMS["ipo"], {}, 3, 3),
+        (ALGORITHMS["ipo"], {"delta": 0.5}, 0, 1),  # ½ and 1.5 are as far, not further
+        (ALGORITHMS["glm5"], {"epsilon": 0.5}, 2, 3),  # ½ and 1.5 are outside
+        (ALGORITHMS["sao"], {"epsilon_high": 0.4}, 3, 3),
+        (ALGORITHMS["kimi"], {"low": 0.4, "high": 0.5}, 3, 1),
+        (ALGORITHMS["kimi"], {"low": math.log(2), "high": math.log(3)}, 0, 0),
+        # KL(1‖r) = log 1/r at ½, ½ and 0.65, over seven tokens: 0.2596
+        (ALGORITHMS["flash_reinforce"], {"delta": 0.259}, 0, 7),
+        (ALGORITHMS["flash_reinforce"], {"delta": 0.26}, 0, 0),
         (UPPER, {}, 0, 3),
         (REINFORCE, {}, None, None),
     ],
@@ -302,11 +275,11 @@ OUTER = {"mask_epsilon_low": 0.2, "mask_epsilon_high": 0.2}
 )
 def test_metrics_by_hand(algorithm, settings, low, high):
     """max |r − 1| is 2; TRL's names."""
-    logp = tensor([[1.5, 0.5, 0.5, 1.5, 1.0, 3.0, 9.0]]).log()
-    a = tensor([[1.0, 1.0, -1.0, -1.0, 1.0, 0.0, 1.0]])
-    batch = (logp, torch.zeros(1, 7), a, mask_of([6], width=7), torch.ones(1, 7))
+    logp = tensor([[1.5, 0.5, 0.5, 1.5, 1.0, 3.0, 0.65, 9.0]]).log()
+    a = tensor([[1.0, 1.0, -1.0, -1.0, 1.0, 0.0, 0.0, 1.0]])
+    batch = (logp, torch.zeros(1, 8), a, mask_of([7], width=8), torch.ones(1, 8))
     expected = {"ratio/max_deviation": 2}
     if low is not None:
         hits = {"low": low, "high": high, "region": low + high}
-        expected |= {f"clip_ratio/{side}_mean": n / 6 for side, n in hits.items()}
+        expected |= {f"clip_ratio/{side}_mean": n / 7 for side, n in hits.items()}
     assert algorithm.policy_loss(*batch, **settings).metrics == pytest.approx(expected)

@@ -4,6 +4,7 @@ Tests over `ALGORITHMS` hold for any method, also one registered tomorrow; table
 for the names that are in them.
 """
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -62,7 +63,9 @@ def test_where_tokens_stand_and_in_which_part_changes_nothing(algorithm, batch, 
     leaf = moved(logp).requires_grad_()
     whole = leaf, *map(moved, others), moved(mask, 0.0), moved(weight)
     parts = order.new_tensor(range(rows + 1)).split(data.draw(st.integers(1, rows + 1)))
-    total = sum(algorithm.policy_loss(*(x[part] for x in whole)).loss for part in parts)
+    each = [algorithm.policy_loss(*(x[part] for x in whole)) for part in parts]
+    assert all(math.isfinite(x) for one in each for x in one.metrics.values())
+    total = sum(one.loss for one in each)
     assert_close(total.detach(), loss, **EXACT)
     assert_close(grad(total, leaf)[0], moved(slope, 0.0), **EXACT)
     before = algorithm.policy_loss(*batch).metrics

@@ -190,5 +190,8 @@ def test_the_shipped_start_calls_seldom_and_well():
 def test_a_run_calls_as_often_as_it_may():
     start, _, _ = warm_start(WarmStart(world=WORLD))
     given = {"model": start, "tokenizer": TOKENIZER, "task": WORLD}
-    run = prepared(**given, max_new_tokens=40, max_turns=4)
-    assert rl.collect(run, 0)[0].rollout.turns.max() + 1 == 4
+    run = prepared(**given, max_new_tokens=40, max_turns=4, overlong_share=1.0)
+    rollout = rl.collect(run, 0)[0].rollout
+    assert rollout.turns.max() + 1 == 4
+    punished = run.drawn.rewards - run.drawn.paid  # by what the tool wrote as well
+    assert torch.allclose(punished, rollout.span / 40, atol=1e-6)

@@ -76,12 +76,11 @@ def test_the_critic_of_a_lora_starts_from_the_merged_body():
     critic = make_critic(policy)
     assert (critic(IDS).logits == 0).all()
     assert all(p.requires_grad for p in critic.parameters())
-    plain = random_model().base_model
-    assert critic.base_model.state_dict().keys() == plain.state_dict().keys()
     hidden = policy(IDS, output_hidden_states=True).hidden_states[-1]
     states = critic.base_model(IDS).last_hidden_state
     assert (states - hidden).abs().max() < ROUNDING
-    assert (states - plain(IDS).last_hidden_state).abs().max() > 0.01
+    plain = random_model().base_model(IDS).last_hidden_state
+    assert (states - plain).abs().max() > 0.01
     # The policy is still a LoRA, not merged.
     assert all(torch.equal(start[n], x) for n, x in policy.state_dict().items())
 

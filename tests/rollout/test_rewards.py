@@ -38,6 +38,8 @@ def test_the_function_receives_lists_under_the_names_of_trl_and_cannot_change_th
     assert received == {"prompts": PROMPTS, "completions": COMPLETIONS, **given}
     assert (prompts, completions) == (PROMPTS, COMPLETIONS)
     assert score(vandal, tuple(PROMPTS), tuple(COMPLETIONS), given) == [1.0, 2.0]
+    plain = lambda prompts, completions, answer, level: [3, 4]  # noqa: E731
+    assert score(plain, prompts, completions, given) == [3.0, 4.0]  # no ids for it
 
 
 @pytest.mark.parametrize(
@@ -79,20 +81,11 @@ def test_a_function_that_reads_messages_is_wrapped_by_its_author():
     assert paid == [1.0] and prompt.messages[0]["content"] == "Add."
 
 
-@pytest.mark.parametrize(
-    ("length", "limit", "buffer", "punishment"),
-    [
-        (0, 20_480, 4_096, 0),
-        (16_384, 20_480, 4_096, 0),  # the ramp starts here
-        (16_385, 20_480, 4_096, -1 / 4096),
-        (18_432, 20_480, 4_096, -0.5),
-        (20_480, 20_480, 4_096, -1),
-        (99, 48, 8, -1),
-        (0, 48, 48, 0),  # L_cache = L_max: every token costs
-        (12, 48, 48, -0.25),
-    ],
-)
-def test_the_punishment_of_the_paper(length, limit, buffer, punishment):
-    """Eq. 13 of DAPO."""
-    paid = overlong_punishment(torch.tensor([float(length)]), limit, buffer)
-    assert paid.item() == pytest.approx(punishment, abs=1e-6)
+def test_the_punishment_of_the_paper():
+    """Eq. 13 of DAPO: its ramp starts at 16,384; with L_cache = L_max at 0."""
+    for limit, buffer, lengths, wanted in (
+        (20_480, 4_096, [0, 16_384, 16_385, 20_480], [0, 0, -1 / 4096, -1]),
+        (48, 48, [0, 12, 99], [0, -0.25, -1]),
+    ):
+        paid = overlong_punishment(torch.tensor(lengths).float(), limit, buffer)
+        assert paid.tolist() == pytest.approx(wanted, abs=1e-6)

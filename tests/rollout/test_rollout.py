@@ -120,8 +120,6 @@ def test_rows_hold_prompt_and_response_through_eos_without_a_gap(make):
         row, end = rollout.ids[i].tolist(), len(prompt) + length
         assert row[:end] == prompt + response
         assert set(row[end:]) <= {PAD}
-        text = rollout.texts(TOKENIZER)[i]
-        assert TOKENIZER(text)["input_ids"] == [t for t in response if t != EOS]
 
 
 def written(text: str, mask=None, truncated=False) -> Rollout:

@@ -9,9 +9,10 @@ from refimpl import collect, sample, seeds, updates
 from refimpl.evaluation import scores
 from refimpl.models import build
 from refimpl.sampling import Sampler, Sampling
-from refimpl.tasks import Arithmetic, Calculator
+from refimpl.tasks import Arithmetic, Rows
 from tests.worlds import (
     TOKENIZER,
+    always_one,
     fixed_noise,
     prepared,
     random_model,
@@ -20,6 +21,7 @@ from tests.worlds import (
 )
 
 WORLD = Arithmetic()
+ROWS = Rows([{"prompt": f"{n}"} for n in range(99)], always_one)
 
 
 def prompts(rows) -> str:
@@ -52,7 +54,8 @@ def router_noise() -> str:
 DRAWS = {
     "problems": lambda: prompts(WORLD.sample(16, 0)),
     "held-out problems": lambda: prompts(WORLD.held_out(16)),
-    "another world's": lambda: prompts(Calculator().sample(16, 0)),
+    "rows": lambda: prompts(ROWS.sample(16, 0)),
+    "held-out rows": lambda: prompts(ROWS.held_out(16)),
     "demonstrations": lambda: str(WORLD.demonstrations(16, 0)),
     "initial weights": lambda: weights(build("tiny", TOKENIZER)),
     "sampled tokens": lambda: str(

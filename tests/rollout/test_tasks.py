@@ -1,10 +1,9 @@
 """The worlds: problems, demonstrations, habits, verifiers, tokenizer."""
 
-import pickle
 import random
 import re
+from itertools import chain
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -32,10 +31,11 @@ def prompts_of(rows: list[dict]) -> set[str]:
 
 
 def test_a_problem_states_its_answer():
-    for row in SUMS.sample(500, 0) + SUMS.held_out(500):
-        terms = terms_of(row["prompt"])
-        assert all(0 <= term <= 9 for term in terms)
-        assert (row["answer"], row["terms"]) == (sum(terms), len(terms))
+    rows = SUMS.sample(500, 0) + SUMS.held_out(500)
+    every = [terms_of(row["prompt"]) for row in rows]
+    known = [(row["answer"], row["terms"]) for row in rows]
+    assert known == [(sum(terms), len(terms)) for terms in every]
+    assert {*map(len, every)} == {2, 3, 4, 5} and {*chain(*every)} == {*range(10)}
     for row in SORTS.sample(500, 0) + SORTS.held_out(500):
         digits = row["prompt"].removesuffix("=")
         assert digits.isdigit() and 3 <= len(digits) == row["items"] <= 6
@@ -69,14 +69,6 @@ def test_seed_and_purpose_decide_the_problems_and_no_global_generator(world):
     assert len(streams) == 3  # of each kind of world
 
 
-def test_a_world_keeps_plain_numbers_in_the_order_of_its_fields():
-    """A checkpoint stores the world, and two equal worlds are one world."""
-    world = Arithmetic(3, 4, (np.float64(0.5), 0.5, 0))
-    assert {type(share) for share in world.habit_mix} == {float}
-    assert world == Arithmetic(min_terms=3, max_terms=4, habit_mix=(0.5, 0.5, 0.0))
-    assert pickle.loads(pickle.dumps(world)) == world
-
-
 RIGHT = {"careful": (1, 1), "guess": (0.085, 0.12), "ramble": (0.08, 0.125)}
 SORTED = {"careful": (1, 1), "guess": (0.1, 0.4), "ramble": (0.1, 0.4)}
 
@@ -93,6 +85,8 @@ def test_a_demonstration_shows_its_habit_which_is_right_so_often(kind):
         texts = [row["completion"] for row in rows]
         assert {world.habit(text) for text in texts} == {kind}
         assert {c for text in texts for c in text} <= set(CHARACTERS)
+        steps = {text.count(";") for text in texts if world is SUMS}
+        assert kind != "ramble" or steps in ({*range(2, 10)}, set())
         paid = world.reward(None, texts, answer=[row["answer"] for row in rows])
         assert low <= sum(paid) / len(paid) <= high
 
@@ -115,16 +109,10 @@ def oracle(response: str, answer: int | str) -> bool:
 
 
 REJECTED = [
-    *"12 12# # #13 #1 #123 #112".split(),
-    # More than one '#': listing answers must pay nothing.
-    *"##12 #12# #12#12 #11#12 #12#13 #12;#12".split(),
+    *"12 12# # #13 #1 #123 ##12 #12# #12#12 #11#12 #12#13 #12;#12".split(),
     # Something after the digits, or before them; another way to write twelve.
-    *"#12; #12.0 #12+0 #=12 #012 #+12 #1_2 #0xc #XII #１２ #١٢ ＃12".split(),
-    *["", "#12 ", "#12\n", "#12\x00", "# 12", "#1 2", "#1\u200b2"],
-    # Nothing is evaluated.
-    *"#3+9 #(12) #9**9**9 #__import__('os').getpid() #{12}".split(),
-    # Huge, and no text.
-    *("#" * 10**6, "#1" * 500_000, "#12" + " " * 10**6),
+    *"#12; #12.0 #12+0 #=12 #012 #+12 #1_2 #0xc #１２ #١٢ ＃12 #3+9 #{12}".split(),
+    *["", "#12 ", "#12\n", "# 12", "#1 2", "#1\u200b2"],
     *(None, 12, True, b"#12", ["#12"]),
 ]
 
@@ -149,9 +137,7 @@ def test_each_character_is_one_token_of_its_own():
     special = {TOKENIZER.pad_token_id, TOKENIZER.eos_token_id, TOKENIZER.unk_token_id}
     assert special.isdisjoint(ids)
     assert [TOKENIZER.decode([token]) for token in ids] == list(CHARACTERS)
-    for row in SUMS.demonstrations(100, 0):
-        text = row["prompt"] + row["completion"]
-        assert TOKENIZER.decode(TOKENIZER(text)["input_ids"]) == text
+    assert TOKENIZER.decode(ids) == CHARACTERS
     for stranger in "a １\n-":
         assert TOKENIZER(stranger)["input_ids"] == [TOKENIZER.unk_token_id]
 
@@ -165,6 +151,11 @@ def test_rows_are_drawn_from_one_side_and_none_twice_while_there_are_enough():
     assert sorted(tested[:2]) == sorted(tested[2:])  # two rows, asked for four times
     assert [*map(str, task.sample(8, 3))] == [*map(str, task.sample(8, 3))]
     assert task.sample(8, 3) != task.sample(8, 4)
+    for share, held_out in ((0.0, 1), (1.0, 2)):  # a problem is left to either side
+        few = Rows(given[:3], task.reward, share)
+        assert len({row["answer"] for row in few.held_out(3)}) == held_out
+    sides = [Rows(given, task.reward, seed=n).held_out(1) for n in range(9)]
+    assert len({*map(str, sides)}) > 1
     with pytest.raises(UserError, match="at least two problems"):
         Rows(given[:1], task.reward)
     with pytest.raises(UserError, match="row 1 has the keys prompt, but the first"):

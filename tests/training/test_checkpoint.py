@@ -20,6 +20,7 @@ from refimpl.samplers import Delayed
 from refimpl.tasks import Arithmetic
 from refimpl.validation import UserError
 from tests.worlds import (
+    EOS,
     Interrupting,
     fixed_noise,
     gpt2,
@@ -87,8 +88,10 @@ def test_a_checkpoint_changes_nothing_in_the_run(tmp_path, monkeypatch):
         save(self, run)
 
     monkeypatch.setattr(Checkpoint, "save", spy)
-    kept = small_run(hooks=[Checkpoint(tmp_path, every=2)])
+    kept = small_run(hooks=[hook := Checkpoint(tmp_path, every=2)])
     assert saved == [2, 3]
+    with pytest.raises(UserError, match="holds a checkpoint already"):
+        small_run(hooks=[hook])
     plain = small_run()
     assert kept == plain and same_weights(kept.model, plain.model)
     assert {path.name for path in tmp_path.iterdir()} == {NAME, ".lock"}
@@ -166,6 +169,9 @@ def test_every_setting_is_fixed_but_those_that_change_nothing_learned():
     run = prepared()
     before = shared(run)
     assert asdict(run.config).keys() - before.keys() == MAY_CHANGE
+    own = "algorithm objective advantages task reward EOS REFIMPL_SALT objects teacher"
+    assert before.keys() - asdict(run.config).keys() == {*own.split()}
+    assert before["EOS"] == EOS
     for name, value in before.items():
         said = re.escape(f"{name} was {value!r}, now 'x'")
         with pytest.raises(ValueError, match=said):

@@ -76,26 +76,30 @@ def test_the_reward_receives_the_columns_of_the_task_once():
     assert columns["terms"] == [len(each) for each in digits]
 
 
-@pytest.mark.parametrize("reward", [None, fixed_noise])
+@pytest.mark.parametrize("reward", [None, fixed_noise, always_one])
 def test_a_first_rollout_with_nothing_to_learn_is_warned_of(reward):
-    """Not where answers are wrong but rewards differ."""
+    """Not where answers are wrong but rewards differ, nor where some are right. Only
+    the run's own reward logs a metric."""
 
     class Hopeless(Arithmetic):
         @staticmethod
-        def reward(completions, **_):
+        def reward(completions, log_metric, **_):
+            log_metric("mine", 3.0)
             return [0.0] * len(completions)
 
-    run = prepared(task=Hopeless(), reward=reward)
+    run = prepared(task=None if reward is always_one else Hopeless(), reward=reward)
     with warnings.catch_warnings(record=True) as found:
         for step in range(2):
-            collect(run, step)
+            _, metrics = collect(run, step)
             warn_if_never_right(run, step)
     assert [w.category for w in found] == ([TaskWarning] if reward is None else [])
+    assert metrics.get("mine") == (3.0 if reward is None else None)
 
 
 def drawn(*scores, correct=None, texts=None) -> Responses:
     """Groups of two: prompts of 3, 3, 4, 4, 3 … tokens, responses of 2, 4, 1, 4, 2 …"""
     scores, row = torch.tensor(scores), torch.arange(len(scores))
+    logged = {"first": [1.0]} if correct is None else {"later": [1.0, 2.0, 6.0]}
     correct = scores if correct is None else torch.tensor(correct)
     mask = (torch.arange(4) < torch.tensor([2, 4, 1, 4])[row % 4, None]).float()
     known = {"entropy": 2 * mask, "truncated": row % 4 == 1, "group": row // 2}
@@ -103,7 +107,7 @@ def drawn(*scores, correct=None, texts=None) -> Responses:
     rollout = rollout_of(mask, **known)
     texts = texts or [f"{i}" for i in row]
     prompts, parts = ["3+9="] * len(row), {"half": scores / 2}
-    return Responses(rollout, prompts, texts, scores, scores, correct, 2, parts)
+    return Responses(rollout, prompts, texts, scores, scores, correct, 2, parts, logged)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +141,7 @@ def test_groups_that_differ_are_drawn_until_enough(rounds, wanted, most, taken, 
     groups = torch.arange(len(scores) // 2).repeat_interleave(2)
     assert torch.equal(found.rollout.group, groups)
     assert len(found.texts) == len(scores)
+    assert found.logged.get("later", []) == [1.0, 2.0, 6.0] * len(asked)
     later = found.correct[len(rounds[0]) :].tolist()
     assert later == [9.0 + n for n in asked for _ in rounds[n]]
 
@@ -182,8 +187,9 @@ def test_every_refill_has_seeds_of_its_own():
     seeds.clear()
     score, run.score = run.score, spy
     said = r"4 rounds of 4 prompts gave no group of 4 .* reward 1\.00"
-    with pytest.raises(DynamicSamplingError, match=said):
+    with pytest.raises(DynamicSamplingError, match=said) as caught:
         collect(run, 0)
+    assert len(caught.value.drawn.texts) == 4 * 16
     assert len(set(seeds)) == len(seeds) == 4  # other problems in every round
     assert len(set(texts)) == len(texts) == 4
     run.fill_batch = once
@@ -228,6 +234,7 @@ TEXTS = ["3+9=12;#12", "#13", "#5", "#7"]
 def test_a_rollout_in_numbers():
     world = Arithmetic()
     one = drawn(1.0, 0.0, 0.5, 0.5, correct=[1.0, 0.0, 1.0, 1.0], texts=TEXTS)
+    one.components["half"][1] = torch.nan  # it does not apply to this answer
     assert describe(one, world) == {
         "sampling/rounds": 1.0,
         "reward": 0.5,
@@ -240,7 +247,8 @@ def test_a_rollout_in_numbers():
         "completions/clipped_ratio": 0.25,
         "length/correct": pytest.approx(7 / 3),
         "length/wrong": 4.0,
-        "rewards/half/mean": 0.25,
+        "rewards/half/mean": pytest.approx(1 / 3),
+        "later": 3.0,
         "habit/careful": 0.25,
         "habit_accuracy/careful": 1.0,
         "habit/guess": 0.75,

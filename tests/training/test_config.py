@@ -3,6 +3,7 @@
 That each refuses whatever its annotation excludes is in `tests/test_bad_input.py`.
 """
 
+import warnings
 import zlib
 from dataclasses import asdict, replace
 
@@ -12,6 +13,7 @@ import torch
 
 from refimpl import ALGORITHMS, Scored, TrainConfig, UserError, collect
 from refimpl.advantages import CRITIC_FREE, gdpo
+from refimpl.hooks import warn_if_never_right
 from refimpl.options import check_fit
 from refimpl.pretrained.rewards import Sum
 from tests.worlds import TOKENIZER, prepared, prompts_of
@@ -86,8 +88,11 @@ def test_gdpo_is_told_the_components_and_their_weights():
         return [-2 * x for x in of_text(prompts, completions)]
 
     same = Sum({"text": of_text, "rest": rest}, weights=(1.0, 0.5))
-    batch, row = collect(prepared(reward=same, advantage="gdpo"), 0)
+    _, row = collect(run := prepared(reward=same, advantage="gdpo"), 0)
     assert row["reward_std"] == 0 and row["frac_reward_zero_std"] < 1
+    run.drawn.correct.zero_()  # no answer is right, and still there is much to learn
+    with warnings.catch_warnings(action="error"):
+        warn_if_never_right(run, 0)
     # What weighs nothing keeps no group alive
     watched = Sum({"some": half_the_groups, "watched": of_text}, weights=(1.0, 0.0))
     kept = {"advantage": "gdpo", "dynamic_sampling": True}

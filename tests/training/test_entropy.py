@@ -117,10 +117,11 @@ def test_kl_cov_by_hand_and_where_nothing_moved():
 
 
 def test_the_adaptive_bonus_by_hand():
-    """It applies the c, and the H, of the update before; two micro-batches are one."""
-    bonus, after, applied = AdaptiveEntropy().for_run(None), [], []
+    """It applies the c, and the H, of the update before; two micro-batches are one. At
+    the target c still grows, up to `most`."""
+    bonus, after, applied = AdaptiveEntropy(0.25, most=0.01).for_run(None), [], []
     weight = torch.ones(1, 2)
-    for h in (0.30, 0.22, 0.19, 0.17, 0.21, 0.18):
+    for h in (0.30, 0.27, 0.25, 0.17, 0.17, 0.26, 0.18):
         mini = batch([h])
         logp = tensor([[h, 0.0]])
         for tokens in (2.0, 2.0):  # each has half of the mini-batch's tokens
@@ -129,8 +130,9 @@ def test_the_adaptive_bonus_by_hand():
         applied.append(2 * metrics["entropy_coefficient"].item())
         bonus.end_update()
         after.append(bonus.c)
-    assert after == pytest.approx([0, 0, 0.005, 0.01, 0.005, 0.01])
-    assert applied == pytest.approx([0, 0, 0, 0.005, 0.01, 0])
+    assert after == pytest.approx([0, 0, 0.005, 0.01, 0.01, 0.005, 0.01])
+    assert applied == pytest.approx([0, 0, 0, 0.005, 0.01, 0.01, 0])
+    assert (AdaptiveEntropy().target, AdaptiveEntropy().most) == (0.2, 1)
 
 
 OBJECTS = {

@@ -156,6 +156,9 @@ def test_no_control_character_gets_through_and_a_long_answer_is_cut():
     shown = line(sample_of(text))
     assert text[:130] in shown and " … " in shown and "498 499 '" in shown
     assert len(shown) < 280 and text[:200] in line(sample_of(text[:200]))
+    assert " … " in line(sample_of(text[:201]))
+    asked = sample_of(prompt="<s>user\n1+2?</s>\n \n<s>answer\n")
+    assert "'1+2?' → '#3'" in line(asked, ("<s>", "</s>"))
 
 
 def test_samples_are_what_was_sampled_and_paid_and_change_nothing():
@@ -166,10 +169,10 @@ def test_samples_are_what_was_sampled_and_paid_and_change_nothing():
         seen.append([*zip(prompts, completions, rewards)])
         return rewards
 
-    history = small_run(hooks=[Samples(every=2)], reward=spy)
-    assert history == small_run()
+    history = small_run(hooks=[Samples(every=2)], reward=spy, prompts_per_rollout=2)
+    assert history == small_run(prompts_per_rollout=2)
     kept = [(s["prompt"], s["completion"], s["reward"]) for s in history.samples]
-    assert kept == seen[0][::4] + seen[2][::4]
+    assert kept == [seen[step][row] for step in (0, 2) for row in (0, 4, 1, 5)]
 
 
 def test_json_lines_give_the_samples_back(tmp_path):

@@ -1,6 +1,7 @@
 """What happens after a rollout, and how a run ends: as planned, early, or refused."""
 
 import os
+import re
 import signal
 import threading
 from unittest.mock import Mock, call
@@ -11,6 +12,7 @@ import torch
 from refimpl import History, StalenessError, checkpoint, evaluate, hooks
 from refimpl.checkpoint import Checkpoint
 from refimpl.files import CheckpointError
+from refimpl.hooks import Samples
 from refimpl.logprobs import log_probs
 from refimpl.rollout import Batch
 from tests.worlds import (
@@ -90,6 +92,8 @@ def test_a_policy_that_does_not_move_is_refused(why, tmp_path):
         history = caught.value.history
         assert len(history) == len(saved(tmp_path)) == done
     assert largest_difference(history.model, warm_model()) < 1e-9
+    slow = small_run(rollouts=2, learning_rate=1e-5, reward=fixed_noise)
+    assert 1e-4 < max(slow["ratio/max_deviation"]) < 1e-2
 
 
 def ended(algorithm="grpo", **arguments) -> History:
@@ -162,11 +166,13 @@ def judged(away: list):
 
 
 def test_a_reward_that_fails_once_ends_the_run_and_loses_no_rollout(tmp_path):
-    history = ended(
-        reward=judged([True, False, False]),
-        hooks=[Checkpoint(tmp_path, every=99)],
-    )
-    assert "the judge is away" in str(history.ended)
+    away, kept = [True, False, False], Checkpoint(tmp_path, every=99)
+    with pytest.MonkeyPatch.context() as patch:
+        unwritable(patch, when=1)
+        history = ended(reward=judged([*away]), hooks=[kept])
+    said = r"the judge is away.*; no checkpoint .* \(No space left on device\)"
+    assert re.search(said, str(history.ended))
+    history = ended(reward=judged(away), hooks=[kept])
     assert isinstance(history.ended.__cause__.__cause__, OSError)
     assert len(history) == len(saved(tmp_path)) == 2
     settings = {"reward": judged([]), "rollouts": 4}
@@ -178,9 +184,11 @@ def test_what_fails_in_the_updates_saves_nothing_between_two_rollouts(tmp_path):
     """What would go on from there would not be the same run."""
     with pytest.MonkeyPatch.context() as patch:
         diverging(patch, when=6)  # the second of two updates of the third rollout
-        kept = {"reward": fixed_noise, "checkpoint_dir": tmp_path}
+        kept = {"reward": fixed_noise, "checkpoint_dir": tmp_path, "hooks": [Samples()]}
         history = ended(micro_batch_size=16, **kept)
     assert len(history) == 2 and not (tmp_path / checkpoint.NAME).exists()
+    assert [sample["step"] for sample in history.samples[::4]] == [0, 1, 2]
+    assert all(p.grad is None for p in history.model.parameters())
     passes = [log_probs] * 5  # one an update: the sixth fails
     with pytest.raises(IndexError):
         small_run(log_probs=lambda *x: passes.pop()(*x), checkpoint_dir=tmp_path)
@@ -215,6 +223,8 @@ def test_a_request_to_end_and_a_closed_terminal_finish_the_rollout(name, tmp_pat
     assert str(history.ended).endswith(f"of 4 rollouts: {name}")
     assert history.ended.number == number
     assert len(history) == len(saved(tmp_path)) == 2
+    calls.clear()
+    assert small_run(reward=reward, rollouts=2).ended is None  # it was the last
     ignored = signal.signal(number, signal.SIG_IGN)  # as nohup has it
     calls.clear()
     assert small_run(reward=reward, rollouts=3).ended is None

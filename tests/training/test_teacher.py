@@ -9,7 +9,7 @@ import torch
 from refimpl import UserError, collect, models, updates
 from refimpl.kl import divergence
 from refimpl.logprobs import log_probs
-from refimpl.loss_terms import KL, Distillation
+from refimpl.loss_terms import KL, Distillation, Entropy
 from tests.worlds import (
     ROUNDING,
     TOKENIZER,
@@ -99,6 +99,6 @@ def test_a_student_of_whole_distributions_comes_nearer_to_its_teacher():
         taught = small_run("reinforce", loss_terms=[term], **given)
         assert taught["teacher_kl"][-1] < 0.9 * taught["teacher_kl"][0]
     with pytest.raises(UserError, match="nothing in this run reads the teacher"):
-        prepared("reinforce", loss_terms=[KL(0.1)], **both)
+        prepared("reinforce", loss_terms=[KL(0.1), Entropy(0.1)], **both)
     with pytest.raises(UserError, match="Distillation needs"):
         prepared("reinforce", loss_terms=[Distillation()])

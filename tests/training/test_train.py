@@ -117,10 +117,10 @@ def test_any_object_with_the_five_names_is_a_world():
     task = SimpleNamespace(reward=repeated, habits=("right",))
     task.sample, task.held_out = partial(rows, "train"), partial(rows, "held out")
     task.habit = lambda text: "right" if text[:1].isdigit() else "other"
-    history = small_run(model=random_model(), task=task)
+    history = small_run(model=random_model(), task=task, eval_problems=5)
     assert 0 < history["habit/right"][0] < 1
-    tried, trained = [("train", 4), ("held out", 8)], 3 * [("train", 4)]
-    assert drawn == [*tried, *trained, ("held out", 8)]
+    tried, trained = [("train", 4), ("held out", 5)], 3 * [("train", 4)]
+    assert drawn == [*tried, *trained, ("held out", 5)]
 
 
 def test_grpo_learns():
