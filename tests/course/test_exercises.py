@@ -26,6 +26,10 @@ ALL = exercises()
 each = pytest.mark.parametrize("key", ALL)
 
 
+def t(*numbers):
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
 def right(key):
     return f"✓ {key}  Right."
 
@@ -41,6 +45,76 @@ def test_right_answers_pass_and_each_mistake_gets_its_own_message(key):
     for says, mistake in exercise.wrong():
         assert verdict(key, mistake) == named(key, says)
     assert len(exercise.mistakes) >= min(3, len(exercise.choices) - 1 or 3)
+
+
+KEYS = {  # of the numbers in the task's text, or of those that are read off its picture
+    "0.1": 5 - 1,
+    "3.1": (0 - 0.75) / 0.5,
+    "3.2": 3 / 6,
+    "3.10": 1.1**10,
+    "7.5": 8.0 - 1,
+    "8.1": math.exp(0.4 / 4),
+    "8.2": 0.4 / 1000,
+    "9.1": 100 * (1 - 0.7 ** (1 / 20)),
+    "9.4": -2 * math.log(0.7),
+    "12.2": math.sqrt((1 / 5 + 1 / 100) / (2 / 100)),
+    "12.3": math.log2(21 / 5.7),
+    "13.2": (1 - 0.75**8 - 0.25**8) / 2,
+    "13.4": 1 - (0.5 + 0.3 + 0.15),
+    "13b.1": 7 * (4 + 4 + 8),
+    "14.1": (4 * 40) / (4 * 4),
+    "14.2": 2 * 16 / 4,
+    "14.3": 3 * 512 / 128,
+    "14.6": 0.74 - 0.44,
+    "16.3": -1 / 0.5,
+    "17.3": min(0.71, 0.74, 0.78),
+    "18.2": 0.6 / (0.3 * 0.5),
+    "19.2": 1 / 0.05,
+    # and values of the functions that are asked for
+    "0.3": ((t(math.log(3), 0), 0.5), t(0.9, 0.1).log()),
+    "1.3": ((t(0.5, 0.25, 0.25), torch.tensor([0, 2]), t(1, 4)), t(-6, -5, 11) / 8),
+    "1b.2": ((t([0.3, 0.2, 9]), t([0.1, 0.3, 0]), t([1, 1, 0])), t(math.exp(0.1))),
+    "2.1": ((t(1.3, 1.3, 0.7, 0.7), t(1, -1, 1, -1), 0.2), t(0, 1, 1, 0)),
+    "2.3": (  # δ = 0.625, 2.75
+        (t([1, 2, 9]), t([0.5, 0.25, 7]), t([1, 1, 0]), t(2), 0.5, 0.5),
+        t([1.3125, 2.75, 0]),
+    ),
+    "2b.4": ((2, t(0, 1), t(1, 0.5), 0.5), t(0.5, 1.75)),
+    "2b.5": ((t(3, 3), t(1, 1), t(4, 0), 0.5), t(3.125, 4.5)),
+    "3.4": ((t([0, 1], [1, 1], [0.5, 0.5], [1, 0], [0, 0]),), 3 / 5),
+    "5.2": ((10, 0.1), 1.1**10),
+    "5.3": (([0.9, 0.1], [0.4, 0.6], 2), (0.6 + 0.06**0.5) ** 2),
+    "6.3": ((1.0, 7, 8, 4), 1 / 4),
+    "7.2": ((t(1.25, 1.35, 0.95, 0.85), t(1, 1, -1, -1), 0.1, 0.3), t(1, 0, 1, 0)),
+    "9.3": ((t(0, math.log(3), 5), [1, 0]), t(0.75, 0.25)),
+    "10.4": ((1.5, 1 / math.cosh(3) ** 2), 4.0),
+    "10.5": ((t(1.5, 0.5), 2.0), t(math.pi, -math.pi) / 8),
+    "11.1": ((t(2, 10),), t(2, 5 + 5 * math.log(2))),
+    "11.3": ((0.1, 0.05), 32),
+    "11.5": ((0.75, 0.9996, -1.0), ["ppo", "dapo", "gspo"]),
+    "12.5": ((0.1, 0.2, 4, 0.1), 16),
+    "13.5": ((5, 1), 2 * (1 + 6) / 64),
+    "13b.3": (([(3, 5), (2, 7)], 4), 4 * 8 + 4 * 9),
+    "14.4": (  # gates 0.5 and 1
+        (t([0, 0, 0]), t([1.25, 1, 1]).log(), t([2, 1, 1]), t([1, 1, 0])),
+        t([-0.625, -0.5, 0]),
+    ),
+    "15.2": (([0.75, 0.25], [0.25, 0.75], 2), [2 / 3, 1 / 3]),
+    "16.4": ((0.6, 0.5), (1 / 6, 5 / 3)),
+}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_solution_is_what_the_numbers_give(key):
+    exercise, expected = ALL[key], KEYS[key]
+    if exercise.cases:
+        given, expected = expected
+        assert _same(exercise.solution(*given), expected)
+    else:
+        decimals = exercise.decimals
+        assert exercise.solution == pytest.approx(
+            expected if decimals is None else round(expected, decimals)
+        )
 
 
 @each
