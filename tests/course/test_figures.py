@@ -1,27 +1,18 @@
-"""Every panel shows what it is given, under its own label and in its order."""
+"""Every panel shows what it is given, under its own label; and what is said of runs."""
 
 import inspect
 import math
+from importlib import import_module
 
 import pytest
 
-from course.cispo import figures as cispo
 from course.dapo import figures as dapo
 from course.distillation import figures as distillation
 from course.dr_grpo import figures as dr_grpo
-from course.grpo import figures as grpo
-from course.gspo import figures as gspo
 from course.kit import claims, habits, stakes
 from course.kit.plots import primitives as draw
-from course.kit.plots import shared
 from course.kit.plots.words import words
 from course.kit.runs import of_runs
-from course.late_sampler import figures as late
-from course.real_model import figures as real
-from course.sapo import figures as sapo
-from course.scaling_out import figures as scaling
-from course.stale_data import figures as stale
-from course.start_here import figures as start
 from refimpl import History
 
 
@@ -39,75 +30,61 @@ def drawn(figure) -> list[dict]:
     return panels
 
 
-ONE = history(reward=[1, 2], loss=[5, 6], cut_off=[0, 0.5], accuracy=[0.25, 0.75])
-TWO = history(reward=[3, 8], loss=[7, 9], cut_off=[0.25, 1], accuracy=[0.5, 1])
-SHARES = {"habit/careful": [0.5, 0.625], "habit/guess": [0.25, 0.125]}
-HACKED = history(reward=[1, 2], accuracy=[3, 4], **SHARES, **{"habit/ramble": [0, 1]})
-FIRST, SECOND = {"GRPO": [1, 2], "DAPO": [6, 7]}, {"GRPO": [3, 5], "DAPO": [8, 9]}
-BOTH = {name: (FIRST[name], SECOND[name]) for name in FIRST}
+ONE = history(loss=[5, 6], reward=[1, 2], cut_off=[0, 0.5])
+TWO = history(loss=[7, 9], reward=[3, 8], cut_off=[0.25, 1])
+COLUMNS = [{"right": ONE[x], "with the bug": TWO[x]} for x in ONE.columns]
+HABITS = {"careful": [0.5, 0.75], "guess": [0.25, 0.125], "ramble": [0.25, 0]}
+HACKED = {f"habit/{x}": HABITS[x] for x in HABITS} | {"accuracy": [3, 4]}
+LEFT, RIGHT = {"GRPO": [1, 2], "DAPO": [6, 7]}, {"GRPO": [3, 5], "DAPO": [0.9, 0.2]}
 LENGTHS = {"right": [1, 2], "wrong": [5, 6]}
-TERMS = {"teacher": [0.75, 0.5], "student": [0.25, 0.125]}
-BY_TERMS = {name: dict(zip((2, 3), x)) for name, x in TERMS.items()}
-SHORT = {"a": [0.9, 0.2], "b": [0.8, 0.1]}
 LAGS = {"none": {0: [1, 2, 9], 4: [3]}, "capped": {0: [5], 4: [6, 7, 6]}}
-FIGURES = [  # function, arguments, what the panels show, by a part of the label
-    (
-        *(dr_grpo.walk, {"a": LENGTHS}, 9),
-        [{"right responses": [1, 2], "wrong responses": [5, 6]}],
+BY_TERMS = {name: dict(zip((2, 3), x)) for name, x in LENGTHS.items()}
+SHARES = {"moving on": 0.25, "coming back": 0.5}
+FIGURES = {  # arguments, and what the panels show, by a part of the label
+    "dr_grpo.walk": ({"a": LENGTHS}, 9, [LENGTHS]),
+    "cispo.loss_value": ([1, 2], LEFT, RIGHT, [LEFT, RIGHT]),
+    "gspo.importance_weights": (
+        *([1, 10], {name: (LEFT[name], RIGHT[name]) for name in LEFT}),
+        [LEFT],
     ),
-    (cispo.loss_value, [1, 2], FIRST, SECOND, [FIRST, SECOND]),
-    (gspo.importance_weights, [1, 10], BOTH, [FIRST]),
-    (
-        *(gspo.by_length, [3], [0.1], [(3, 0.5, 0.25), (9, 0.3, 0.2)]),
+    "gspo.by_length": (
+        *([3], [0.1], [(3, 0.5, 0.25), (9, 0.3, 0.2)]),
         [{"measured": [0.25, 0.2], "predicted": [0.5, 0.3], "paper": [4e-4] * 2}],
     ),
-    (stale.stale_estimators, [1, 2], FIRST, [1, 2], SHORT, [FIRST, SHORT]),
-    (
-        *(real.broken, ONE, TWO),
-        [{"right": ONE[x], "with the bug": TWO[x]} for x in ("loss", "reward")],
+    "real_model.broken": (ONE, TWO, COLUMNS),
+    "start_here.hacking": (
+        *([history(reward=[1, 2], **HACKED)], 0.5),
+        [{"reward paid": [1, 2], "accuracy": [0.5, 3, 4]}, HABITS],
     ),
-    (
-        *(start.hacking, [HACKED], 0.5),
-        [
-            {"reward paid": [1, 2], "accuracy": [0.5, 3, 4]},
-            {name[6:]: HACKED[name] for name in HACKED.columns[2:]},
-        ],
+    "sapo.left": ({"a": SHARES}, "", [{name: [x] for name, x in SHARES.items()}]),
+    "distillation.blind": (BY_TERMS, {2: 0.1}, [LENGTHS]),
+    "late_sampler.clip_sees": (
+        *([(0.25, 0.5, 0), (0, 1, 0)],),
+        [{"old": [25, 0], "mu": [50, 100]}],
     ),
-    (
-        *(sapo.left, {"a": {"moving on": 0.25, "coming back": 0.5}}, ""),
-        [{"moving on": [0.25], "coming back": [0.5]}],
+    "scaling_out.delays": ({"GRPO": LAGS}, [{"none": [2, 3], "capped": [5, 6]}]),
+    "scaling_out.distinct": ({"a": [8, 8, 2], "b": [1]}, [{"a": [0, 1, *[0] * 5, 2]}]),
+    "scaling_out.ranks": (
+        *([[1, 3, 2, 2], [9, 7, 1, 7]],),
+        [{"0": [1 / 16] * 4, "1": [1 / 48] * 4}, dict.fromkeys("01", [1 / 32] * 4)],
     ),
-    (distillation.blind, BY_TERMS, {2: 0.1}, [TERMS]),
-    (late.clip_sees, [(0.25, 0.5, 0), (0, 1, 0)], [{"old": [25, 0], "mu": [50, 100]}]),
-    (scaling.delays, {"GRPO": LAGS}, [{"none": [2, 3], "capped": [5, 6]}]),
-    (scaling.distinct, {"a": [8, 8, 2], "b": [1]}, [{"a": [0, 1, 0, 0, 0, 0, 0, 2]}]),
-    (
-        *(scaling.ranks, [[1, 3, 2, 2], [9, 7, 1, 7]]),
-        [
-            {"rank 0": [1 / 16] * 4, "rank 1": [1 / 48] * 4},
-            {"rank 0": [1 / 32] * 4, "rank 1": [1 / 32] * 4},
-        ],
-    ),
-    (
-        *(grpo.dead_groups, {"a": {2: (0.25, 0.5), 3: (0.1, 0.2)}}, ""),
+    "grpo.dead_groups": (
+        *({"a": {2: (0.25, 0.5), 3: (0.1, 0.2)}}, ""),
         [{"all wrong": [0.25, 0.1], "all right": [0.5, 0.2]}],
     ),
-    (
-        *(shared.training, {"GRPO": [ONE], "DAPO": [TWO]}),
-        *([("loss", "a"), ("reward", "b")],),
-        [{"GRPO": [5, 6], "DAPO": [7, 9]}, {"GRPO": [1, 2], "DAPO": [3, 8]}],
-    ),
-]
+}
 
 
-@pytest.mark.parametrize("call", FIGURES, ids=lambda call: call[0].__name__)
-def test_a_line_or_bar_has_the_values_of_its_label(call):
-    figure, *given, expected = call
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_line_or_bar_has_the_values_of_its_label(name):
+    room, function = name.split(".")
+    figure = getattr(import_module(f"course.{room}.figures"), function)
+    *given, expected = FIGURES[name]
     given += ["title"] * ("title" in inspect.signature(figure).parameters)
     for panel, wanted in zip(drawn(figure(*given)), expected):
-        for name, values in wanted.items():
-            (found,) = (x for label, x in panel.items() if name in label)
-            assert found == pytest.approx(values), name
+        for part, values in wanted.items():
+            (found,) = (x for label, x in panel.items() if part in label)
+            assert found == pytest.approx(values), part
 
 
 def test_what_is_said_of_runs_and_figures():
@@ -141,8 +118,7 @@ def test_shares_by_hand():
     low, high = dapo.EQUAL
     near = {"reward": [low, high, (low + high) / 2], "entropy": [5, 7, 2]}
     assert dapo.at_equal_reward([history(**near)]) == 2
-    shares = {"habit/careful": [9, 0.5], "habit_accuracy/careful": [0, 0.75]}
-    shares |= {"habit/guess": [0, 0.25], "habit_accuracy/guess": [9, 0.25]}
-    shares |= {"habit/ramble": [0, 0.25], "habit_accuracy/ramble": [9, 1]}
-    wrong = dr_grpo.wrong_habits([history(**shares)], [1])
-    assert wrong == pytest.approx({"careful": 0.4, "guess": 0.6, "ramble": 0})
+    right = {"careful": [9, 0.5], "guess": [9, 0.5], "ramble": [9, 1]}
+    given = {f"habit_accuracy/{x}": right[x] for x in right} | HACKED
+    wrong = dr_grpo.wrong_habits([history(**given)], [1])
+    assert wrong == pytest.approx({"careful": 6 / 7, "guess": 1 / 7, "ramble": 0})

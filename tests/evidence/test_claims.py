@@ -21,6 +21,7 @@ from refimpl import UserError
 from refimpl.options import check_fit
 
 A, B, C, D = (Cell(arm) for arm in ("SAPO 1.0", "GRPO", "GSPO 3e-4", "DAPO"))
+C = replace(C, changed=(("whiten", True), ("beta", 0.1)))  # in any order
 REWARD = Contrast("reward", A, B)
 
 
@@ -77,15 +78,12 @@ def test_the_verdict_follows_from_the_interval(differences, given, verdict, why)
 
 INTERVALS = [  # low, high, where 1 matters: the verdict if + is claimed, and if − is
     (1.1, 2.0, "reproduced", "contradicted"),
-    (-2.0, -1.1, "contradicted", "reproduced"),
-    (-0.9, 0.9, "none that matters", "none that matters"),
     (0.1, 0.9, "none that matters", "none that matters"),
     (0.5, 1.5, "undecided", "undecided"),  # real; whether it matters is not known
-    (-1.5, -0.5, "undecided", "undecided"),
     (-0.5, 1.5, "undecided", "undecided"),
     (-1.5, 1.5, "undecided", "undecided"),
     (1.0, 2.0, "undecided", "undecided"),  # what just matters may be just too small
-    (-1.0, 1.0, "undecided", "undecided"),
+    (-1.0, 0.5, "undecided", "undecided"),
     (math.nan, math.nan, "undecided", "undecided"),  # one start
 ]
 
@@ -126,13 +124,13 @@ def test_pairs_share_start_and_seed_and_what_has_no_partner_is_left_out():
 
 def test_each_kind_of_effect_by_hand():
     """A quotient is read in doublings; a swap is a difference of differences."""
-    given = {A: (16.0, 2.0, 0.0), B: (8.0, 8.0, 8.0), C: (6.0, 5.0), D: (5.0,)}
+    given = {A: (16.0, 0.5, 0.0), B: (8.0, 2.0, 8.0), C: (6.0, 5.0), D: (5.0,)}
     runs = table("n", given)
     doublings = Contrast("n", A, B, "log2").pairs(runs)
     assert doublings == {0: [1.0], 1: [-2.0]}  # of 0 there is no quotient
     swap = Sum((Contrast("n", A, B), Contrast("n", C, D)), (1, -1))
     assert swap.pairs(runs) == {0: [7.0]} and swap.cells == (A, B, C, D)
-    assert Mean("n", B, less=0.5).pairs(runs) == {0: [7.5], 1: [7.5], 2: [7.5]}
+    assert Mean("n", B, less=0.5).pairs(runs) == {0: [7.5], 1: [1.5], 2: [7.5]}
     runs["m"] = 3.0
     assert Mean("n", C, less="m").pairs(runs) == {0: [3.0], 1: [2.0]}
 
@@ -164,7 +162,7 @@ def rates_of(*rewards: list[float], arm="GRPO", start=0, steps=(1.0,) * 5):
         (([0.9], [0.8, 1.0], [0.3, 0.5], [0.0], [0.0]), 2e-4 * 2**0.8),
         # a dip further down does not count: the last fall does
         (([0.4], [0.9], [0.1], [0.2], [0.0]), 2e-4 * 2**0.5),
-        (([0.9], [0.6], [0.8], [0.7], [0.6]), 1.6e-3),  # it never breaks
+        (([0.9], [0.6], [0.8], [0.4], [0.5]), 1.6e-3),  # it stands at the last
         (([0.4], [0.1], [0.0], [0.0], [0.0]), 5e-5),  # it never stands
     ],
 )
