@@ -38,15 +38,10 @@ HACKED = {f"habit/{x}": HABITS[x] for x in HABITS} | {"accuracy": [3, 4]}
 LEFT, RIGHT = {"GRPO": [1, 2], "DAPO": [6, 7]}, {"GRPO": [3, 5], "DAPO": [0.9, 0.2]}
 LENGTHS = {"right": [1, 2], "wrong": [5, 6]}
 LAGS = {"none": {0: [1, 2, 9], 4: [3]}, "capped": {0: [5], 4: [6, 7, 6]}}
-BY_TERMS = {name: dict(zip((2, 3), x)) for name, x in LENGTHS.items()}
 SHARES = {"moving on": 0.25, "coming back": 0.5}
 FIGURES = {  # arguments, and what the panels show, by a part of the label
     "dr_grpo.walk": ({"a": LENGTHS}, 9, [LENGTHS]),
     "cispo.loss_value": ([1, 2], LEFT, RIGHT, [LEFT, RIGHT]),
-    "gspo.importance_weights": (
-        *([1, 10], {name: (LEFT[name], RIGHT[name]) for name in LEFT}),
-        [LEFT],
-    ),
     "gspo.by_length": (
         *([3], [0.1], [(3, 0.5, 0.25), (9, 0.3, 0.2)]),
         [{"measured": [0.25, 0.2], "predicted": [0.5, 0.3], "paper": [4e-4] * 2}],
@@ -57,13 +52,11 @@ FIGURES = {  # arguments, and what the panels show, by a part of the label
         [{"reward paid": [1, 2], "accuracy": [0.5, 3, 4]}, HABITS],
     ),
     "sapo.left": ({"a": SHARES}, "", [{name: [x] for name, x in SHARES.items()}]),
-    "distillation.blind": (BY_TERMS, {2: 0.1}, [LENGTHS]),
     "late_sampler.clip_sees": (
         *([(0.25, 0.5, 0), (0, 1, 0)],),
         [{"old": [25, 0], "mu": [50, 100]}],
     ),
     "scaling_out.delays": ({"GRPO": LAGS}, [{"none": [2, 3], "capped": [5, 6]}]),
-    "scaling_out.distinct": ({"a": [8, 8, 2], "b": [1]}, [{"a": [0, 1, *[0] * 5, 2]}]),
     "scaling_out.ranks": (
         *([[1, 3, 2, 2], [9, 7, 1, 7]],),
         [{"0": [1 / 16] * 4, "1": [1 / 48] * 4}, dict.fromkeys("01", [1 / 32] * 4)],

@@ -62,7 +62,17 @@ def test_whether_the_gate_on_whole_answers_helps_is_undecided_at_both_lags():
     assert (free["dropped"] == 0).all() and "undecided" in sequence_gate.table()
 
 
+def test_one_answer_with_a_critic_is_as_good_as_a_group_unless_it_learns_alone():
+    """As chapter 19 tells it."""
+    made = [one_answer.against_group(arm) for arm in [*one_answer.ARMS][1:]]
+    same = ["none that matters"] * 3
+    assert [word for _, word in made] == [same[0], "contradicted", *same]
+    assert made[0][0][:3] == pytest.approx((0.017, 0.004, 0.031), abs=5e-4)
+
+
 def test_observations_are_trained_on_in_one_arm_alone_and_with_their_log_probs():
+    given = {"answer": ["3", "3"], "completion_ids": [[5, turns.END], [5, 6]]}
+    assert turns.ended(None, ["#3", "#3"], **given) == [1.0, 0.0]  # cut off: nothing
     run = rl.prepare("grpo", replace(turns.CONFIG, rollouts=1), task=turns.WORLD)
     run.old_logp_of = "policy"
     batch, _ = rl.collect(run, 0)
