@@ -1,6 +1,5 @@
 """Every panel shows what it is given, under its own label; and what is said of runs."""
 
-import inspect
 import math
 from importlib import import_module
 
@@ -20,51 +19,16 @@ def history(**columns) -> History:
     return History("grpo", [dict(zip(columns, row)) for row in zip(*columns.values())])
 
 
-def drawn(figure) -> list[dict]:
-    """Of each panel what its lines and bars show, by label."""
-    panels = []
-    for axis in figure.axes:
-        lines = [(x.get_label(), [*map(float, x.get_ydata())]) for x in axis.lines]
-        bars = [(x.get_label(), [*map(float, x.datavalues)]) for x in axis.containers]
-        panels.append({name: x for name, x in lines + bars if name[0] != "_"})
-    return panels
-
-
-ONE = history(loss=[5, 6], reward=[1, 2], cut_off=[0, 0.5])
-TWO = history(loss=[7, 9], reward=[3, 8], cut_off=[0.25, 1])
-COLUMNS = [{"right": ONE[x], "with the bug": TWO[x]} for x in ONE.columns]
-HABITS = {"careful": [0.5, 0.75], "guess": [0.25, 0.125], "ramble": [0.25, 0]}
-HACKED = {f"habit/{x}": HABITS[x] for x in HABITS} | {"accuracy": [3, 4]}
-LEFT, RIGHT = {"GRPO": [1, 2], "DAPO": [6, 7]}, {"GRPO": [3, 5], "DAPO": [0.9, 0.2]}
+FIRST, SECOND = {"GRPO": [1, 2], "DAPO": [6, 7]}, {"GRPO": [3, 5], "DAPO": [0.9, 0.2]}
 LENGTHS = {"right": [1, 2], "wrong": [5, 6]}
 LAGS = {"none": {0: [1, 2, 9], 4: [3]}, "capped": {0: [5], 4: [6, 7, 6]}}
-SHARES = {"moving on": 0.25, "coming back": 0.5}
+DEAD, SEEN = {"a": {2: (0.25, 0.5), 3: (0.1, 0.2)}}, [(0.25, 0.5, 0), (0, 1, 0)]
 FIGURES = {  # arguments, and what the panels show, by a part of the label
-    "dr_grpo.walk": ({"a": LENGTHS}, 9, [LENGTHS]),
-    "cispo.loss_value": ([1, 2], LEFT, RIGHT, [LEFT, RIGHT]),
-    "gspo.by_length": (
-        *([3], [0.1], [(3, 0.5, 0.25), (9, 0.3, 0.2)]),
-        [{"measured": [0.25, 0.2], "predicted": [0.5, 0.3], "paper": [4e-4] * 2}],
-    ),
-    "real_model.broken": (ONE, TWO, COLUMNS),
-    "start_here.hacking": (
-        *([history(reward=[1, 2], **HACKED)], 0.5),
-        [{"reward paid": [1, 2], "accuracy": [0.5, 3, 4]}, HABITS],
-    ),
-    "sapo.left": ({"a": SHARES}, "", [{name: [x] for name, x in SHARES.items()}]),
-    "late_sampler.clip_sees": (
-        *([(0.25, 0.5, 0), (0, 1, 0)],),
-        [{"old": [25, 0], "mu": [50, 100]}],
-    ),
-    "scaling_out.delays": ({"GRPO": LAGS}, [{"none": [2, 3], "capped": [5, 6]}]),
-    "scaling_out.ranks": (
-        *([[1, 3, 2, 2], [9, 7, 1, 7]],),
-        [{"0": [1 / 16] * 4, "1": [1 / 48] * 4}, dict.fromkeys("01", [1 / 32] * 4)],
-    ),
-    "grpo.dead_groups": (
-        *({"a": {2: (0.25, 0.5), 3: (0.1, 0.2)}}, ""),
-        [{"all wrong": [0.25, 0.1], "all right": [0.5, 0.2]}],
-    ),
+    "dr_grpo.walk": ({"a": LENGTHS}, 9, "t", [LENGTHS]),
+    "cispo.loss_value": ([1, 2], FIRST, SECOND, [FIRST, SECOND]),
+    "late_sampler.clip_sees": (SEEN, "t", [{"old": [25, 0], "mu": [50, 100]}]),
+    "scaling_out.delays": ({"GRPO": LAGS}, "t", [{"none": [2, 3], "capped": [5, 6]}]),
+    "grpo.dead_groups": (DEAD, "t", "", [{"wrong": [0.25, 0.1], "right": [0.5, 0.2]}]),
 }
 
 
@@ -73,11 +37,12 @@ def test_a_line_or_bar_has_the_values_of_its_label(name):
     room, function = name.split(".")
     figure = getattr(import_module(f"course.{room}.figures"), function)
     *given, expected = FIGURES[name]
-    given += ["title"] * ("title" in inspect.signature(figure).parameters)
-    for panel, wanted in zip(drawn(figure(*given)), expected):
+    for axis, wanted in zip(figure(*given).axes, expected):
+        lines = [(x.get_label(), x.get_ydata()) for x in axis.lines]
+        shown = lines + [(x.get_label(), x.datavalues) for x in axis.containers]
         for part, values in wanted.items():
-            (found,) = (x for label, x in panel.items() if part in label)
-            assert found == pytest.approx(values), part
+            (found,) = (x for label, x in shown if part in label)
+            assert [*found] == pytest.approx(values), part
 
 
 def test_what_is_said_of_runs_and_figures():
@@ -88,8 +53,7 @@ def test_what_is_said_of_runs_and_figures():
     begins = "Nearest stored runs (30 rollouts × 16 updates, learning rate 4e-4). It: "
     assert ended.startswith(begins) and ended.endswith(" runs).")
     asked = stakes.Prediction("Does it?", ("yes", "no"), "no", "It is 0.")
-    replies = [asked.verdict(one) for one in asked.options]
-    assert replies == ["No: no. It is 0.", "As you predicted: no. It is 0."]
+    assert asked.verdict("no") == "As you predicted: no. It is 0."
     amounts = ("", "log2 of rate"), ("-1", "log2 of rate"), ("-0.126", "reward")
     assert [claims.amount(*one) for one in amounts] == ["–", "×0.5", "−0.13"]
     made = claims.difference([1, 3], [0.5, 1.5])  # ± t(0.975, 1) / 2
@@ -111,7 +75,8 @@ def test_shares_by_hand():
     low, high = dapo.EQUAL
     near = {"reward": [low, high, (low + high) / 2], "entropy": [5, 7, 2]}
     assert dapo.at_equal_reward([history(**near)]) == 2
-    right = {"careful": [9, 0.5], "guess": [9, 0.5], "ramble": [9, 1]}
-    given = {f"habit_accuracy/{x}": right[x] for x in right} | HACKED
+    shares, right = {"careful": 0.75, "guess": 0.25, "ramble": 0}, (0.75, 0.25, 1)
+    given = {f"habit/{x}": [1, shares[x]] for x in shares}
+    given |= {f"habit_accuracy/{x}": [0, y] for x, y in zip(shares, right)}
     wrong = dr_grpo.wrong_habits([history(**given)], [1])
-    assert wrong == pytest.approx({"careful": 6 / 7, "guess": 1 / 7, "ramble": 0})
+    assert wrong == {"careful": 0.5, "guess": 0.5, "ramble": 0}

@@ -98,9 +98,7 @@ def test_what_no_template_can_write_is_refused(template, system, sentence):
 
 
 def test_a_turn_that_does_not_end_with_the_eos_is_told():
-    spoken = TEMPLATE.replace("'=' }", "'=', 'assistant': '?' }").replace(
-        "'='}", "'=', 'assistant': '?'}"
-    )
+    spoken = TEMPLATE.replace("'='}", "'=', 'assistant': '?'}")
     with pytest.warns(TaskWarning, match="a turn with '<pad>', but the eos_token is"):
         Chat(Arithmetic(), tokenizer(spoken.replace("+ ';'", "+ '<pad>'")))
     with warnings.catch_warnings(action="error"):
