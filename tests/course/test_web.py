@@ -13,7 +13,10 @@ def test_a_method_in_words():
     assert cheat_sheet.said(ALGORITHMS["grpo"]) == f"The gate of GRPO {tried} {given}"
     sampled = f"The gate of IPO, for a token of probability 0.3, {tried}"
     assert cheat_sheet.said(ALGORITHMS["ipo"]).startswith(sampled)
-    assert cheat_sheet.cells(ALGORITHMS["dapo"])["new"].startswith("against GRPO: c")
+    cells = cheat_sheet.cells(ALGORITHMS["dapo"])
+    assert cells["new"].startswith("against GRPO: clip")
+    assert (cells["TRL"][:9], cells["verl"][:13]) == ("loss_type", "loss_agg_mode")
+    assert "L79.7 21.3L80.1 64.0L" in cheat_sheet.path(ALGORITHMS["grpo"], 1.0)
     assert cheat_sheet.tex("gspo")[-1].startswith("J=")
 
 

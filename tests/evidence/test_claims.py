@@ -49,14 +49,13 @@ def claim(sign=1, **changed) -> Claim:
     return Claim(99, "A beats B", "Does it?", "nobody", REWARD, "reward", **given)
 
 
-CLEAR, SMALL = (0.10, 0.12, 0.11, 0.09, 0.10), (0.010, 0.012, 0.011, 0.009, 0.010)
+CLEAR = (0.10, 0.12, 0.11, 0.09, 0.10)
 
 
 @pytest.mark.parametrize(
     ("differences", "given", "verdict", "why"),
     [
         (CLEAR, {}, "reproduced", ""),
-        (SMALL, {}, "none that matters", ""),  # real, and too small
         ([0.3], {}, "undecided", "twenty starts"),  # one warm start decides nothing
         (CLEAR, {"premise": lambda _: "nothing moves"}, "premise absent", "nothing m"),
         ((*CLEAR, -0.9, -0.8), {"starts": range(5)}, "reproduced", ""),  # its own
@@ -76,7 +75,6 @@ INTERVALS = [  # low, high, where 1 matters: the verdict if + is claimed, and if
     (1.1, 2.0, "reproduced", "contradicted"),
     (0.1, 0.9, "none that matters", "none that matters"),
     (0.5, 1.5, "undecided", "undecided"),  # real; whether it matters is not known
-    (-0.5, 1.5, "undecided", "undecided"),
     (1.0, 2.0, "undecided", "undecided"),  # what just matters may be just too small
     (-1.0, 0.5, "undecided", "undecided"),
     (math.nan, math.nan, "undecided", "undecided"),  # one start

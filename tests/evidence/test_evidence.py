@@ -327,7 +327,6 @@ DAMAGE = [
     (LINES, inside(lambda x: x.replace(b"+ R3", b"+ R2", 1)), "fit its key"),
     (LINES, inside(lambda x: x + x.splitlines(True)[-1]), "they hold different runs"),
     (LINES, inside(lambda x: b"a,b\n1,2\n"), "spec"),
-    (ROWS, lambda x: x[:-9], ""),
     (ROWS, lambda x: x[:900] + bytes([x[900] ^ 4]) + x[901:], ""),
     (ROWS, None, "No such file"),
 ]
