@@ -1,13 +1,10 @@
 """Tokens that a tool wrote, in verl's own functions: does it skip them?"""
 
-import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
-from refimpl.advantages import Scored, gae, group_relative, token_rewards
-from refimpl.normalisers import NORMALISERS
-from tests.losses.batches import weight_by
+from refimpl.advantages import Scored, gae, token_rewards
 
 WHERE = "TRL, verl, Liger: tests/bridges/requirements.txt"
 MASK = torch.tensor([[1.0, 1, 0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0, 0]])
@@ -39,28 +36,3 @@ def test_verl_loses_a_reward_on_an_observation_as_we_do():
         _, returns = algos.compute_gae_advantage_return(rewards, half, mask, 1.0, 0.95)
         assert (returns - half)[0, :3].tolist() == pytest.approx(wanted)
         assert ours(0.95, rewards, half, mask)[0, :3].tolist() == pytest.approx(wanted)
-
-
-@pytest.mark.parametrize(
-    ("name", "mode"),
-    [
-        ("seq_mean_token_mean", "seq-mean-token-mean"),
-        ("token_mean", "token-mean"),
-        ("seq_mean_token_sum", "seq-mean-token-sum"),
-        ("constant", "seq-mean-token-sum-norm"),
-    ],
-)
-def test_verls_averages_divide_by_the_policys_tokens(name, mode):
-    algos = pytest.importorskip("verl.trainer.ppo.core_algos", reason=WHERE)
-    each = torch.linspace(-1, 2, 16).view(2, 8)
-    found = algos.agg_loss(each, MASK, mode, loss_scale_factor=10)
-    weight = weight_by(NORMALISERS[name], MASK, max_length=10)
-    assert_close((each * weight).sum(), found, rtol=1e-6, atol=1e-6)
-
-
-def test_verls_group_advantage_is_zero_in_holes():
-    algos = pytest.importorskip("verl.trainer.ppo.core_algos", reason=WHERE)
-    group = np.array(["q", "q"], dtype=object)
-    found, _ = algos.compute_grpo_outcome_advantage(REWARDS, MASK, group)
-    whole = group_relative(Scored(REWARDS, torch.zeros(2, dtype=torch.long), MASK))
-    assert_close(found, whole[:, None] * MASK)

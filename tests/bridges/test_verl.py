@@ -1,4 +1,4 @@
-"""The bridge to verl: the cases, verl's global counts, configurations, a worker.
+"""The bridge to verl: its global counts, configurations, a worker.
 
 What to install is said in `test_trl.py`. That verl's own losses answer the cases in
 the same way is on the page, CONFORMANCE.md.
@@ -10,7 +10,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -30,30 +29,11 @@ from refimpl.algorithms import ALGORITHMS, GRPO, get
 from refimpl.gate import from_gate
 from refimpl.interop import verl as bridge
 from refimpl.interop.configs import missing, yaml_of
-from refimpl.interop.conformance import cases, table
+from refimpl.interop.conformance import cases
 from refimpl.interop.verl import REGISTERED, register
 
 ROOT = Path(__file__).parents[2]
 NAMES = [name.removeprefix("refimpl_") for name in REGISTERED]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_registered_loss_answers_the_cases_as_ours_does(name):
-    method = get(name)
-    paper = dict(method.defaults), method.normaliser.__name__
-
-    def ask(inputs, settings):
-        if (settings["hyperparameters"], settings["normaliser"]) != paper:
-            raise NotImplementedError
-        return adapters_verl.asked(f"refimpl_{name}", inputs, settings)
-
-    every = [case for case in cases.cases() if case.algorithm == name]
-    answers = table.compare(SimpleNamespace(**{name: ask}), every)
-    outcomes = [(a.outcome, a.reading) for a in answers if a.outcome[:3] != "not"]
-    # Asked without the number of responses, verl's `agg_loss` counts those with tokens.
-    left_out = ("differs", "an empty response is left out of B")
-    assert len(outcomes) >= 11 and outcomes.count(("agrees", None)) >= 10
-    assert set(outcomes) <= {("agrees", None), left_out}
 
 
 def inputs():

@@ -7,7 +7,6 @@ from torch.testing import assert_close
 
 import refimpl as rl
 from course.distillation import distil
-from experiments import store
 from refimpl import TrainConfig
 from refimpl.tasks import Arithmetic
 from tests.worlds import TOKENIZER, prompts_of, random_model, rolled_out
@@ -80,20 +79,6 @@ def test_each_prompt_is_read_by_its_own_teacher():
     for prompt, row, *both in zip(prompts, said, first, second):
         assert torch.equal(row, both[prompt.count("+") % 2])
         assert not torch.equal(*both)
-
-
-def test_stored_runs_say_where_they_come_from():
-    """And begin from weights that lie in the clone."""
-    have = store.done(distil.RUNS.path)
-    jobs = [*distil.RUNS.jobs()]
-    toy = [job for job in jobs if job["group"] != "smollm2"]  # may not be fetched
-    assert {distil.RUNS.key(job) for job in toy} < have and len(have) == len(jobs)
-    runs, _ = store.read(distil.RUNS.path)
-    assert runs[["commit", "processor", "torch", "date"]].notna().all(axis=None)
-    assert (runs["weights"] == runs["begins"]).all()
-    for group in ("toy", "worlds"):
-        found = set(runs.loc[runs["group"] == group, "weights"])
-        assert found == {distil.RUNS.weights({"group": group})}
 
 
 def test_a_hint_is_the_first_right_answer_of_another_in_the_group():

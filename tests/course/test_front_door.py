@@ -148,12 +148,3 @@ def test_a_copy_fetches_the_course_and_computes_with_it(tmp_path, monkeypatch):
         done = subprocess.run(command, cwd=tmp_path, env=bare, capture_output=True)
         assert done.returncode == 0, done.stderr.decode()
         assert done.stdout.decode().strip().startswith(str(tmp_path / "the-course"))
-
-
-def test_a_chapter_is_opened_in_colab_in_codespaces_or_from_a_download():
-    there = anywhere.known("someone/course")
-    ways = dict(anywhere.ways("03_grpo.ipynb", there))
-    assert ways["Codespaces"] == "https://codespaces.new/someone/course"
-    assert ways["Open in Colab"].endswith("someone/course/blob/colab/03_grpo.ipynb")
-    elsewhere = anywhere.ways("03_grpo.ipynb", anywhere.known("https://host.org/x/y/"))
-    assert [way for way, _ in elsewhere] == ["Open this notebook", "Download"]

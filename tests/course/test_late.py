@@ -1,4 +1,4 @@
-"""Chapters 15 and 16: what stored runs were asked for, and what numbers count."""
+"""Chapters 15 and 16: what numbers count."""
 
 from types import SimpleNamespace
 
@@ -10,7 +10,6 @@ import refimpl as rl
 from course.late_sampler import figures as pictures
 from course.late_sampler import late
 from course.probability import fork
-from experiments import store
 from refimpl import ALGORITHMS
 from refimpl.rollout import Batch
 from tests.worlds import TOKENIZER, random_model
@@ -38,16 +37,6 @@ def test_a_control_leaves_out_bad_answers_alone_and_as_many_as_it_should():
     assert (made[1::2] == 0).float().mean().item() == pytest.approx(0.77, abs=0.02)
     again = late.dropping(ALGORITHMS["grpo"], 3).advantages(scored)
     assert torch.equal(made, again)
-
-
-def test_all_that_was_planned_is_stored_and_nothing_else():
-    """By name, of one start: settings, weights and what the methods answer are those of
-    today. Of the others there are as many."""
-    each = 2 * len(late.RULES) + 1
-    named = {late.RUNS.key(job) for job in [*late.RUNS.jobs()][-each:]}
-    stored = store.done(late.RUNS.path)
-    assert named < stored and len(named) == each
-    assert len(stored) == len(late.STARTS) * each
 
 
 def test_the_clip_against_the_sampler_keeps_what_has_a_gradient():

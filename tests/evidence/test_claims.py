@@ -1,14 +1,12 @@
 """Claims are judged by what rows say: tables and intervals by hand, verdicts known."""
 
 import math
-from collections import defaultdict
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import pytest
 
-from experiments import effects, outcomes
+from experiments import effects
 from experiments.arms import ARMS, ON_DENSE
 from experiments.claims import CLAIMS, SECOND, STUDIES
 from experiments.effects import RATES, Best, Breaking, Claim, Contrast, Mean, Sum
@@ -21,6 +19,7 @@ from refimpl import UserError
 from refimpl.options import check_fit
 
 A, B, C, D = (Cell(arm) for arm in ("SAPO 1.0", "GRPO", "GSPO 3e-4", "DAPO"))
+C = replace(C, changed=(("whiten", True), ("beta", 0.1)))  # in any order
 REWARD = Contrast("reward", A, B)
 
 
@@ -50,17 +49,14 @@ def claim(sign=1, **changed) -> Claim:
     return Claim(99, "A beats B", "Does it?", "nobody", REWARD, "reward", **given)
 
 
-CLEAR, SMALL = (0.10, 0.12, 0.11, 0.09, 0.10), (0.010, 0.012, 0.011, 0.009, 0.010)
-APART = (0.3, -0.2, 0.25, -0.1, 0.2)
+CLEAR = (0.10, 0.12, 0.11, 0.09, 0.10)
 
 
 @pytest.mark.parametrize(
     ("differences", "given", "verdict", "why"),
     [
         (CLEAR, {}, "reproduced", ""),
-        (SMALL, {}, "none that matters", ""),  # real, and too small
         ([0.3], {}, "undecided", "twenty starts"),  # one warm start decides nothing
-        (APART, {}, "undecided", "twenty starts"),
         (CLEAR, {"premise": lambda _: "nothing moves"}, "premise absent", "nothing m"),
         ((*CLEAR, -0.9, -0.8), {"starts": range(5)}, "reproduced", ""),  # its own
         ((*CLEAR, -0.9, -0.8), {"starts": range(7)}, "undecided", "twenty starts"),
@@ -77,15 +73,10 @@ def test_the_verdict_follows_from_the_interval(differences, given, verdict, why)
 
 INTERVALS = [  # low, high, where 1 matters: the verdict if + is claimed, and if − is
     (1.1, 2.0, "reproduced", "contradicted"),
-    (-2.0, -1.1, "contradicted", "reproduced"),
-    (-0.9, 0.9, "none that matters", "none that matters"),
     (0.1, 0.9, "none that matters", "none that matters"),
     (0.5, 1.5, "undecided", "undecided"),  # real; whether it matters is not known
-    (-1.5, -0.5, "undecided", "undecided"),
-    (-0.5, 1.5, "undecided", "undecided"),
-    (-1.5, 1.5, "undecided", "undecided"),
     (1.0, 2.0, "undecided", "undecided"),  # what just matters may be just too small
-    (-1.0, 1.0, "undecided", "undecided"),
+    (-1.0, 0.5, "undecided", "undecided"),
     (math.nan, math.nan, "undecided", "undecided"),  # one start
 ]
 
@@ -126,13 +117,13 @@ def test_pairs_share_start_and_seed_and_what_has_no_partner_is_left_out():
 
 def test_each_kind_of_effect_by_hand():
     """A quotient is read in doublings; a swap is a difference of differences."""
-    given = {A: (16.0, 2.0, 0.0), B: (8.0, 8.0, 8.0), C: (6.0, 5.0), D: (5.0,)}
+    given = {A: (16.0, 0.5, 0.0), B: (8.0, 2.0, 8.0), C: (6.0, 5.0), D: (5.0,)}
     runs = table("n", given)
     doublings = Contrast("n", A, B, "log2").pairs(runs)
     assert doublings == {0: [1.0], 1: [-2.0]}  # of 0 there is no quotient
     swap = Sum((Contrast("n", A, B), Contrast("n", C, D)), (1, -1))
     assert swap.pairs(runs) == {0: [7.0]} and swap.cells == (A, B, C, D)
-    assert Mean("n", B, less=0.5).pairs(runs) == {0: [7.5], 1: [7.5], 2: [7.5]}
+    assert Mean("n", B, less=0.5).pairs(runs) == {0: [7.5], 1: [1.5], 2: [7.5]}
     runs["m"] = 3.0
     assert Mean("n", C, less="m").pairs(runs) == {0: [3.0], 1: [2.0]}
 
@@ -164,7 +155,7 @@ def rates_of(*rewards: list[float], arm="GRPO", start=0, steps=(1.0,) * 5):
         (([0.9], [0.8, 1.0], [0.3, 0.5], [0.0], [0.0]), 2e-4 * 2**0.8),
         # a dip further down does not count: the last fall does
         (([0.4], [0.9], [0.1], [0.2], [0.0]), 2e-4 * 2**0.5),
-        (([0.9], [0.6], [0.8], [0.7], [0.6]), 1.6e-3),  # it never breaks
+        (([0.9], [0.6], [0.8], [0.4], [0.5]), 1.6e-3),  # it stands at the last
         (([0.4], [0.1], [0.0], [0.0], [0.0]), 5e-5),  # it never stands
     ],
 )
@@ -173,13 +164,6 @@ def test_a_method_breaks_where_its_reward_falls_through_a_half(rewards, rate):
     rates would never break."""
     runs = pd.DataFrame([*rates_of(*rewards), *rates_of([0.9], [0.8], start=1)])
     assert effects.breaking_rates(runs, "GRPO", 16) == {0: pytest.approx(rate)}
-
-
-def test_outcomes_are_of_the_rollouts_that_they_name():
-    """Column values 0 to 29: the last ten rollouts, and the second to the fifth."""
-    rows = defaultdict(lambda: np.arange(30.0))
-    found = outcomes._of_run(rows, 30)
-    assert (found["reward"], found["step_early"]) == (24.5, 2.5)
 
 
 def test_breaking_is_compared_in_octaves_of_the_rate_or_of_another_outcome():

@@ -54,6 +54,13 @@ def test_extraction(text, reference, how, answer):
     assert answers.extracted(text, reference, how) == answer
 
 
+def test_the_form_of_an_answer_is_its_habit():
+    forms = {"bare": (" 7\n", "Friday"), "equation": ("a=b", "4 + 3 = 7.")}
+    forms |= {"sentence": ("7 8", "It is 7"), "other": ("", "a\nb=c")}
+    for form, texts in forms.items():
+        assert [answers.habit(text) for text in texts] == [form] * 2
+
+
 def test_a_lax_scorer_pays_for_lists_and_words_and_looks_at_the_end_of_a_long_text():
     right = ["1 2 3 4 5 6 7 8", " " * 4096 + "7", "7.0", "+7", "0.7e1", "70e-1"]
     wrong = ["8", "77", "7.5", "7" + " " * 4096, "7e999999999999999999999", None]

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 
 import pytest
 from tokenizers.processors import TemplateProcessing
@@ -11,7 +12,7 @@ from refimpl.hooks import Samples
 from refimpl.pretrained.chat import Chat
 from refimpl.rewards import conversational
 from refimpl.sampling import encode
-from refimpl.tasks import Arithmetic, make_tokenizer
+from refimpl.tasks import Arithmetic, TaskWarning, make_tokenizer
 from tests.worlds import TOKENIZER, random_model, small_run
 
 # system: '+', user: '=', assistant: '?', each with ';' at its end
@@ -96,6 +97,14 @@ def test_what_no_template_can_write_is_refused(template, system, sentence):
     assert Chat(Arithmetic(), tokenizer(DEAF), "").prompt("1+1=") == "=1+1=;?"
 
 
+def test_a_turn_that_does_not_end_with_the_eos_is_told():
+    spoken = TEMPLATE.replace("'='}", "'=', 'assistant': '?'}")
+    with pytest.warns(TaskWarning, match="a turn with '<pad>', but the eos_token is"):
+        Chat(Arithmetic(), tokenizer(spoken.replace("+ ';'", "+ '<pad>'")))
+    with warnings.catch_warnings(action="error"):
+        Chat(Arithmetic(), tokenizer(spoken.replace("+ ';'", "+ '<eos>'")))
+
+
 def test_switches_reach_the_template():
     made = tokenizer(TEMPLATE.replace("'?'", "'?' if thinks else '#'"))
     chat = Chat(Arithmetic(), made, switches={"thinks": True})
@@ -122,8 +131,6 @@ def beginning(adds_bos: bool):
         (True, "12", "<unk>12"),
         (True, "<unk>12", "<unk>12"),  # the template's and the tokenizer's: one stays
         (True, "<unk><unk>1", "<unk><unk>1"),  # only one of them was added
-        (True, "1<unk>", "<unk>1<unk>"),
-        (False, "<unk>12", "<unk>12"),
         (False, "<unk><unk>1", "<unk><unk>1"),  # somebody meant that
         (False, "12", "12"),
     ],

@@ -13,6 +13,7 @@ from tests.rollout.families import SUPPORTED, build
 from tests.rollout.test_rollout import drawn
 from tests.worlds import (
     gpt2,
+    llama,
     own_process,
     random_model,
     random_moe,
@@ -53,7 +54,10 @@ def test_it_reads_what_it_knows_once_it_is_used(monkeypatch):
     fast.use()
     assert [fast.reader] == sampling.decoder_factories
     assert sampling.decoder(random_model()) is Direct
-    for other in (gpt2(), random_moe(), build(*SUPPORTED["Mistral"])):
+    (eager := llama()).set_attn_implementation("eager")
+    (turned := llama()).config.rope_parameters["rope_type"] = "dynamic"
+    windowed = build(*SUPPORTED["Mistral"])
+    for other in (gpt2(), random_moe(), windowed, eager, turned):
         assert sampling.decoder(other) is Decoder
 
 

@@ -93,9 +93,14 @@ def test_the_same_seed_draws_the_same_and_touches_no_global_state(task, monkeypa
     ReasoningGym("pool_matrix").sample(2, 0)  # which seeds both generators
     ReasoningGym("decimal_arithmetic", precision=9).sample(1, 0)
     assert state() == before
+    settings = "extract='last', max_digits=1, max_terms=2, min_terms=2"
+    assert repr(task) == f"ReasoningGym('chain_sum', {settings}, partial_credit=False)"
     monkeypatch.setenv("REFIMPL_SALT", "1")
     assert rows != task.sample(8, 3)
     assert task.held_out(8) != task.held_out(8, 1)
+    monkeypatch.setattr(ReasoningGym, "_entries", lambda *_: iter(()))
+    with pytest.raises(UserError, match="of 384 problems only 0 can be used for train"):
+        task.sample(2, 0)
 
 
 # Settings

@@ -106,6 +106,7 @@ def test_logits_by_slices_give_the_same(share, monkeypatch):
 def test_no_more_logits_than_a_slice_stand_in_memory(monkeypatch):
     policy, seen = random_model().double(), []
     monkeypatch.setattr(logprobs, "SLICE", 18 * 4)
+    monkeypatch.setattr(sharing, "PAYS", 0.0)
     policy.lm_head.register_forward_hook(lambda _, __, out: seen.append(out.numel()))
     # Nothing is drawn in a slice: a GPU would be asked for its generator's state.
     monkeypatch.setattr(torch, "get_rng_state", Mock(side_effect=AssertionError))

@@ -40,6 +40,9 @@ def test_a_sum_by_hand():
     assert paid == {"near": [1.0, 0.5], "size": [2.0, 2.0]}
     assert calls == [2]
     assert plain(PROMPTS, COMPLETIONS, answer=[3, 7]) == [3.0, 2.5]
+    for wrong in ([closeness],), ({},), (parts, (1,)), (parts, {"near": 1, "size": 2}):
+        with pytest.raises(UserError, match=r"must be (2 n|a d)"):
+            Sum(*wrong)
     for kind in (np.array, torch.tensor, list):  # which become plain numbers
         assert Sum(parts, kind([1, 0.5])).weights == (1.0, 0.5)
 
