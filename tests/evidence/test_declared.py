@@ -76,6 +76,7 @@ def test_observations_are_trained_on_in_one_arm_alone_and_with_their_log_probs()
     assert turns.ended(None, ["#3", "#3"], **given) == [1.0, 0.0]  # cut off: nothing
     run = rl.prepare("grpo", replace(turns.CONFIG, rollouts=1), task=turns.WORLD)
     run.old_logp_of = "policy"
+    assert (turns.outcomes()["count"] == 10).all()
     batch, _ = rl.collect(run, 0)
     wrong = turns.with_observations(run, batch)
     steps = torch.arange(batch.mask.shape[1])
