@@ -565,9 +565,9 @@ def trained(pair: tuple[str, str]) -> None:
 
 @pytest.mark.filterwarnings("ignore:stopped after")
 def test_two_settings_at_once():
-    """Each with two others."""
+    """Each with another one."""
     order, unclear = random.Random(0).sample(SETTINGS, len(SETTINGS)), []
-    for pair in zip(order, [*order[1:], order[0]], strict=True):
+    for pair in zip(order[::2], order[1::2]):
         names = [text.partition("=")[0].rstrip("s") for text in pair]
         try:
             trained(pair)

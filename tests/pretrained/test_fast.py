@@ -76,6 +76,7 @@ assert sampling.decoder_factories == [fast.reader]
 """
 
 
+@pytest.mark.ci
 def test_the_chapters_use_it_and_stored_evidence_does_not():
     done = own_process(OPENED)
     assert done.returncode == 0, done.stderr

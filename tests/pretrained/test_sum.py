@@ -57,7 +57,7 @@ def test_components_of_another_function_are_recorded_and_pay_nothing():
 def test_a_sum_is_told_from_another_in_any_process():
     """A checkpoint must know it again: no address in memory, but the weights."""
     one = Sum({"near": closeness, "size": longness}, (1, 0.5))
-    parts = "1·near=<function closeness> + 0.5·size=<function longness>"
+    parts = f"1·near={__name__}.closeness + 0.5·size={__name__}.longness"
     assert identity(one) == f"Sum({parts})"
     assert identity(one) != identity(Sum(one.components, (1, 0.25)))
 

@@ -124,8 +124,8 @@ def test_any_object_with_the_five_names_is_a_world():
 
 
 def test_grpo_learns():
-    """15 rollouts take the warm start from a third right to nearly all."""
-    history = train("grpo", config=TrainConfig(rollouts=15, seed=0), progress=False)
+    """Eight rollouts take the warm start from a third right to most."""
+    history = train("grpo", config=TrainConfig(rollouts=8, seed=0), progress=False)
     assert history["reward"][0] < 0.5
-    assert history.accuracy >= 0.85
-    assert history["habit/careful"][0] < 0.5 < 0.8 < history["habit/careful"][-1]
+    assert history.accuracy >= 0.75
+    assert history["habit/careful"][0] < 0.5 < 0.75 < history["habit/careful"][-1]
