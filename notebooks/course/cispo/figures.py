@@ -97,9 +97,10 @@ def cispo_explorer() -> explorer.Explorer:
             line.set_ydata(c.clamp(min=1e-3).numpy())  # 0 is below a log scale
         return mine
 
-    def bounds(epsilon: float) -> list:
-        for edge, x in zip(edges, (1 + epsilon, 1 - min(epsilon, 0.99))):
-            edge.set_xdata([x, x])
+    def bounds(mask: str, epsilon: float) -> list:
+        sides = zip(edges, ("upper half", "lower half"))
+        for (edge, half), x in zip(sides, (1 + epsilon, 1 - min(epsilon, 0.99))):
+            edge.set(xdata=[x, x], visible=mask in ("both halves", half))
         return edges
 
     def said(max_ratio: float, mask: str) -> list:
@@ -107,7 +108,7 @@ def cispo_explorer() -> explorer.Explorer:
             halves = {"both halves": "both halves of its mask"}
             what = f" and {halves.get(mask, f'the {mask} of its mask')}"
         elif max_ratio == 5:
-            what = ": the published method, no token is dropped"
+            what = ", ScaleRL's: no token is dropped"
         else:
             what = ": no token is dropped"
         return [draw.say(figure, f"CISPO, cap {max_ratio:g}{what}")]

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+from IPython.display import Markdown
+
 import course
 from course.kit.exercise import edited
 
@@ -32,6 +34,10 @@ class Misreading:
     def __post_init__(self):
         if isinstance(self.wrong, dict):
             self.wrong = edited(self.right, self.wrong)
+
+    def told(self) -> Markdown:
+        """The correction, as a page shows it."""
+        return Markdown(self.correction)
 
 
 def misreading(name: str) -> Misreading:

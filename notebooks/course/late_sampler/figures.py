@@ -174,7 +174,9 @@ def kept_explorer() -> explorer.Explorer:
         clip, opsm = (
             1 - ((rules[i] * mask).sum() / mask.sum()).item() for i in (1, -1)
         )
-        told = f"{lag} updates late: the clip drops {clip:.1%} of tokens, OPSM"
+        told = (
+            f"{lag} updates late: the clip against μ drops {clip:.1%} of tokens, OPSM"
+        )
         title = draw.say(figure, f"{told} {opsm:.0%}")
         return [*(line for lines in tokens for line in lines), *labels, title]
 
