@@ -129,6 +129,7 @@ def test_a_dead_link_of_a_page_that_no_file_holds_is_named(course, monkeypatch):
     for target, how in (
         ("gone.html", "a href"),
         ("run.html#gone", "a href"),
+        ("#gone", "a href"),
         ("g", "b src"),
     ):
         page = Page("new.html", "New", f'<{how}="{target}">gone')
@@ -149,7 +150,7 @@ def test_where_no_site_can_stand_is_said_before_the_work(course, monkeypatch):
 def test_a_term_is_explained_where_it_is_marked_and_nowhere_else(monkeypatch):
     body = (
         "<p>Does the push end?</p>\n<h2>The push</h2>\n<p>They push. Then the\npush "
-        "is a <b>factor</b>, and the push is small.</p>"
+        "is a factor, the push is <b>large</b>, and the push is small.</p>"
     )
     page, terms = Page("01_x.html", "x", body), {"push": "notation.html#push"}
     monkeypatch.setattr(glossary, "MARKED", {"01_x": ["the [push] is"]})
