@@ -472,6 +472,8 @@ FORMULAS: dict[str, list[Callable]] = {
         loss(old_logp=-OLD),
         loss(logp=OLD.exp()),
     ],
+    "weight (2, 1)": [critic(weight=OLD[:, :1])],
+    "targets (3,)": [critic(targets=OLD[0])],
     "old_logp swapped": [loss(old_logp=OLD.clone().requires_grad_())],
     "mask": [
         loss(mask=MASK / 2),

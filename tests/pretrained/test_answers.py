@@ -77,7 +77,8 @@ def test_mathematics_is_compared_by_math_verify():
     right = ["0.5", r"so $\frac{2}{4}$", r"\boxed{\frac12}"]
     given = [*right, "2", "", "__import__('os').getpid()"]
     assert answers.math_correct([], given, answer=["1/2"] * 6) == [1, 1, 1, 0, 0, 0]
-    assert answers.math_correct([], ["7", "7"], answer=[7, ""]) == [1, 0]
+    given = ["7", "7", 4096 * " " + "7", "7" + 4096 * " "]  # the end counts
+    assert answers.math_correct([], given, answer=[7, "", 7, 7]) == [1, 0, 1, 0]
 
 
 def test_six_verdicts_are_those_of_the_chapter():

@@ -32,6 +32,8 @@ def test_four_tokens_by_hand(keep, wanted):
     order = torch.tensor([[0, 1, 2, 3], [2, 0, 3, 1]])
     prob = log_distribution(logits[order], Sampling(**keep)).exp()
     assert torch.allclose(prob, torch.tensor(wanted, dtype=prob.dtype)[order])
+    half = log_distribution(torch.zeros(4), Sampling(top_p=0.5))  # two hold just enough
+    assert half.isfinite().sum() == 2
     tied = log_distribution(torch.tensor([1.0, 2.0, 1.0, 0.0]), Sampling(top_k=2))
     assert tied.isfinite().tolist() == [True, True, True, False]
 
