@@ -3,12 +3,14 @@
 import re
 from typing import NamedTuple
 
-from course.kit.exercise import exercises
+from course.kit.exercise import exercises, typed_cells
 from web.exercises import HEAD, solution
 from web.page import Page, made, prose
 
 PACE = 130
 """Words read per minute in technical prose, including its formulas and plots."""
+TYPED = 5
+"""Minutes for a function to type."""
 TOUR = 60
 """Minutes of the tour: six pictures and five sentences take what reading leaves."""
 OPEN = "project"
@@ -41,7 +43,7 @@ class Told(NamedTuple):
     asked: list[Asked]
     reading: int
     exercises: int
-    """Minutes of those that have a check."""
+    """Minutes of those that have a check, functions to type included."""
     projects: int
 
     @property
@@ -63,6 +65,8 @@ def told(chapter: Page) -> Told:
     reading = 5 * round(len(re.findall(r"\w+", text)) / PACE / 5)
     long = sum(exercise.minutes for exercise in listed if exercise.kind == OPEN)
     short = sum(exercise.minutes for exercise in listed) - long
+    number = chapter.file.partition("_")[0]
+    short += TYPED * sum(key.partition(".")[0] == number for key in typed_cells())
     if chapter.file == "tour.html":
         short = TOUR - reading
     return Told(chapter.file, chapter.title, listed, reading, short, long)
