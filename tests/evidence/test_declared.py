@@ -11,6 +11,7 @@ from course.late_sampler import late
 from experiments import entropy, one_answer, sequence_gate, store, turns
 from tests.worlds import rolled_out
 
+pytestmark = pytest.mark.ci
 ROOMS = [distil, entropy, late, one_answer, sequence_gate, turns]
 
 

@@ -59,6 +59,7 @@ def stored() -> pd.DataFrame:
     return evidence.read(STORED)[0]
 
 
+@pytest.mark.ci
 def test_stored_runs_have_the_names_that_they_would_get_today(stored):
     """No formula has changed; and of each arm, world and K one name is made again."""
     assert not evidence.outdated(stored).any()
@@ -156,6 +157,7 @@ def repeatable(tmp_path, monkeypatch):
     return tmp_path / "e", RUNS.key(job)
 
 
+@pytest.mark.ci
 def test_a_stored_run_is_repeated_as_it_was_or_refused(repeatable, monkeypatch):
     out, run_key = repeatable
     stored, again = evidence.repeat(out, run_key)
@@ -261,6 +263,7 @@ def test_a_control_that_differs_sets_a_size_in_its_own_world_alone(tmp_path, r3)
     assert lines[0]["verdict"] == "no runs yet" and lines[0]["effect"] is None
 
 
+@pytest.mark.ci
 def test_the_ledger_is_stored_shown_and_checked(out):
     path = out.with_name("e.ledger.csv")
     text = path.read_text()

@@ -53,6 +53,7 @@ def test_sums_are_learned_and_differences_are_not_as_chapter_13_shows(monkeypatc
     assert all(sums > 5 * none for sums, _, none in found.values())
 
 
+@pytest.mark.ci
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, monkeypatch):
     """After rollout 7 of 9, where rollout 5 was the last that had been saved."""
     monkeypatch.setattr(long, "CHECKPOINTS", tmp_path / "runs")

@@ -138,6 +138,7 @@ SCHEMA = 1
 )
 
 
+@pytest.mark.ci
 def test_the_cases_are_tests_of_somebody_elses_suite(tmp_path, capsys, monkeypatch):
     """What differs on purpose is expected, and red where it does so no longer."""
     monkeypatch.chdir(tmp_path)  # somebody's own repository
