@@ -479,6 +479,10 @@ NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
     "lam": (lambda c, m: c.lam_alpha is None, "lam_alpha=None, which replaces it"),
     "lam_alpha lam_critic whiten value_clip critic_learning_rate critic_updates "
     "critic_warmup critic_frozen": (lambda c, m: m.critic, "a method with a critic"),
+    "critic_warmup": (
+        lambda c, m: c.critic_warmup < c.rollouts,
+        "a rollout after it, in which the policy learns",
+    ),
     "max_length": (
         lambda c, m: "max_length" in inspect.signature(normaliser_of(c, m)).parameters,
         "normaliser='constant'",
@@ -508,11 +512,6 @@ def check_together(config: TrainConfig) -> None:
         raise UserError(
             "gdpo cannot be combined with overlong_share or a KL in the reward: it "
             "compares the reward's components, which these do not change"
-        )
-    if config.critic_warmup >= config.rollouts:
-        raise UserError(
-            f"critic_warmup = {config.critic_warmup} leaves none of the "
-            f"{config.rollouts} rollouts to the policy"
         )
     if config.updates_per_rollout == 1 and not config.allow_on_policy:
         raise UserError(

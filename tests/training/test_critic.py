@@ -65,6 +65,8 @@ def test_the_policy_waits_for_its_critic_and_then_begins_anew():
     assert not same_weights(run.model, warm_model())
     assert {int(run.optimizer.state[p]["step"]) for p in run.model.parameters()} == {2}
     small_run("ppo", critic_warmup=5, rollouts=6)  # no StalenessError
+    with pytest.raises(UserError, match="critic_warmup has no effect without a roll"):
+        prepared("ppo", critic_warmup=6, rollouts=6)
 
 
 def test_frozen_parts_of_the_critic_stay():
