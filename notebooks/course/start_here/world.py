@@ -45,10 +45,8 @@ def temperature_explorer(table: dict) -> explorer.Explorer:
             text.set_text(cut(answer))
             text.set_color(HABIT_INKS.get(habit(answer), GREY))
         favourite = max(now.shares, key=now.shares.get)
-        told = (
-            f"{terms} terms, temperature {temperature:g}: the favourite is {favourite} "
-        )
-        told += f"({now.shares[favourite]:.0%}), and {now.right:.0%} are right"
+        told = f"{terms} terms, temperature {temperature:g}: {favourite} leads "
+        told += f"({now.shares[favourite]:.0%}); {now.right:.0%} are right"
         return [*lines, cursor, *prompts, *answers, draw.say(figure, told)]
 
     return explorer.Explorer(
