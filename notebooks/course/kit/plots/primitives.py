@@ -356,11 +356,6 @@ def arrow(axis, *points: tuple[float, float], colour=GREY, width=1.8) -> None:
     axis.annotate("", xy=points[-1], xytext=points[-2], arrowprops=head, zorder=1)
 
 
-def legend_beside(axis, fontsize: float = 11) -> None:
-    """The legend at the right of the panel."""
-    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=fontsize)
-
-
 def legend_outside(figure: Figure, axis, columns: int, side="upper") -> None:
     """One legend for all panels, above or below them, from what `axis` shows."""
     shown = axis.get_legend_handles_labels()
