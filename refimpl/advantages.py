@@ -13,7 +13,7 @@ from jaxtyping import Float, Int, Real
 from torch import Tensor
 
 from refimpl.importance import Mask
-from refimpl.validation import UserError, check_finite, checked, shown
+from refimpl.validation import UserError, check_finite, checked, guarded, shown
 
 
 @checked
@@ -96,6 +96,7 @@ def group_relative(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     return centred / (variance.sqrt() + eps)
 
 
+@guarded
 def group_centred(scored: Scored, weight: Tensor | None = None) -> Float[Tensor, " B"]:
     """Ã_i = R_i − mean R, weighted or not, without the std. Dr. GRPO (2503.20783).
 
@@ -163,6 +164,7 @@ def std_of_advantages(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     return centred / (centred.std() + eps)
 
 
+@guarded
 def batch_centred(scored: Scored) -> Float[Tensor, " B"]:
     """Â_i = R_i − mean_batch R. FlashREINFORCE (Hu et al. 2026), for one or more
     responses per prompt.
@@ -242,6 +244,7 @@ def distillation(scored: Scored) -> Float[Tensor, "B T"]:
     return torch.where(needed(scored, "mask").bool(), apart.detach(), 0.0)
 
 
+@guarded
 def with_teacher(estimator: Callable, weight: float = 1.0) -> Callable:
     """Return an estimator of Â + weight · (log π_T − log π_old), token by token.
 
@@ -292,10 +295,14 @@ def lam_by_length(mask: Mask, alpha: float) -> Float[Tensor, " B"]:
     return 1 - 1 / (alpha * mask.sum(-1).float()).clamp(min=1)
 
 
+@guarded
 def needed(scored: Scored, name: str) -> Tensor:
     """Return an optional field of `scored`; `UserError` if it was not given."""
     if getattr(scored, name) is None:
-        raise UserError(f"this advantage needs {name}: give Scored(…, {name}=…)")
+        raise UserError(
+            f"this advantage needs {name}: give Scored(…, {name}=…), or in a run what "
+            "makes it: a teacher, a critic, or a task with turns"
+        )
     return getattr(scored, name)
 
 

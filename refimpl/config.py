@@ -155,7 +155,7 @@ class Critic:
     critic_warmup: Annotated[int, Field(ge=0)] = 0
     """rollouts at the start in which only the critic learns"""
     critic_frozen: tuple[str, ...] | None = None
-    """weights of the critic that stay fixed, by parts of their names"""
+    """weights of the critic that stay fixed, by parts of their names such as attn"""
 
 
 @checked

@@ -50,7 +50,8 @@ def curve(
     depends. Raises `UserError` if the advantage is 0 or a ratio is not > 0.
     """
     algorithm = get(algorithm) if isinstance(algorithm, str) else algorithm
-    ratios = GRID if ratios is None else ratios
+    if ratios is None:  # no probability exceeds 1, if one is given
+        ratios = GRID[GRID * old <= 1] if old < 1 else GRID
     if advantage == 0 or (ratios <= 0).any():
         raise UserError("ratios must be > 0, and the advantage must not be 0")
     ones = torch.ones_like(ratios, dtype=torch.float64)[:, None]

@@ -106,13 +106,18 @@ class ClipCov(Keeps):
 class KLCov(LossTerm):
     """+ β Σ weight · |log r|, on the tokens with the largest C (2505.22617).
 
-    The paper's loss has no clip: give GRPO bounds that are never reached. With one
-    update per rollout the term does nothing. `share` is 2e-4 in verl (`kl_cov`), 2e-3
-    in a script of the authors, and 0.2 in SkyRL.
+    The paper's loss has no clip: give GRPO bounds that are never reached. `share` is
+    2e-4 in verl (`kl_cov`), 2e-3 in a script of the authors, and 0.2 in SkyRL.
     """
 
     share: Some = 2e-4
     beta: Positive = 1.0
+
+    def for_run(self, run: Any) -> "KLCov":
+        """Raise `UserError` if log r is 0 throughout."""
+        if run.config.updates_per_rollout == 1 and not run.config.trust_sampler:
+            raise UserError("KLCov does nothing in a rollout's first update: take more")
+        return self
 
     def chosen(self, mini: Batch) -> Bool[Tensor, "B T"]:
         """True at the tokens with the largest C."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from refimpl.files import write
 from refimpl.importance import largest_deviation
 from refimpl.rollout import Batch
-from refimpl.validation import UserError, guarded
+from refimpl.validation import UserError, guarded, shown
 
 TIMED = ("step_time",)
 """Columns that differ between identical runs; equality leaves them out."""
@@ -80,14 +80,18 @@ class History:
     def save(self, path: str | Path) -> None:
         """Write the rows as CSV without rounding; `History.load` reads the file."""
 
-        def text(value: Any) -> str:
-            return "" if value is None else repr(float(value))
+        def text(name: str, value: Any) -> str:
+            try:
+                return "" if value is None else repr(float(value))
+            except (TypeError, ValueError):
+                message = f"column {name!r} must hold numbers, got {shown(value)}"
+                raise UserError(message) from None
 
         def fill(file) -> None:
             writer = csv.DictWriter(file, ["algorithm", *self.columns])
             writer.writeheader()
             for row in self.rows:
-                texts = {name: text(value) for name, value in row.items()}
+                texts = {name: text(name, value) for name, value in row.items()}
                 writer.writerow({"algorithm": self.algorithm, **texts})
 
         write(path, fill)

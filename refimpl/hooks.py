@@ -60,7 +60,7 @@ class Samples:
     """Put a few responses into the history every `every` rollouts.
 
     Also those of a rollout in which the run ends, for they may say why. Prints them if
-    `show`. Hand it in before a `Checkpoint`, which saves what is in the history.
+    `show`.
     """
 
     @guarded

@@ -25,6 +25,7 @@ from refimpl.algorithms import Algorithm, LossInputs
 from refimpl.config import TrainConfig
 from refimpl.history import History, Meter, joined
 from refimpl.logprobs import log_probs as teacher_forced
+from refimpl.loss_terms import added, corrected
 from refimpl.models import Model
 from refimpl.options import hooks_for, prepare
 from refimpl.responses import Responses, describe
@@ -180,14 +181,14 @@ def update(run: Run, mini: Batch, meter: Meter) -> None:
             reading.logp, part.old_logp, part.advantages, part.mask, w, metrics={}
         )
         for correct in run.corrections:
-            inputs = correct(part, reading, inputs)
+            inputs = corrected(correct, part, reading, inputs)
         # − Σ weight · objective. `share`: of the mini-batch's tokens, in this part.
         loss, means = run.algorithm.loss(*inputs.arguments, **run.hyperparameters)
         metrics = {n: part.share * x for n, x in means.items()} | inputs.metrics
         # Added terms (KL, entropy, a critic's loss) take the uncorrected weight.
         for term in run.loss_terms:
-            added, measured = term(part, reading, w)
-            loss, metrics = loss + added, metrics | measured
+            more, measured = added(term, part, reading, w)
+            loss, metrics = loss + more, metrics | measured
         loss.backward()
         meter.add(part, reading.logp, loss, metrics)  # ratios before any correction
     meter.end_update(optimizer_step(run))  # clip, step, clear; log the norm

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -29,7 +30,7 @@ from refimpl.logprobs import Reading, response_logits
 from refimpl.models import at_least_float32, precision
 from refimpl.moe import BALANCE
 from refimpl.rollout import Batch
-from refimpl.validation import Count, Positive, UserError, Weight, checked
+from refimpl.validation import Count, Positive, UserError, Weight, checked, shown
 
 DROPPED = "rollout_corr/rollout_rs"
 Added = tuple[Float[Tensor, ""], Metrics]
@@ -177,7 +178,37 @@ class LoadBalance(LossTerm):
         return BALANCE * share * balance, measured
 
 
+def added(term: Term, part: Batch, reading: Reading, weight: Tensor) -> Added:
+    """Call a loss term. Raises `UserError` unless it returns what a term must."""
+    match back := term(part, reading, weight):
+        case Tensor(ndim=0), dict() as metrics:
+            return back[0], {name: torch.as_tensor(x) for name, x in metrics.items()}
+    raise UserError(
+        f"the loss term {named(term)} must return a tensor of one number and a "
+        f"dictionary of metrics, got {shown(back)}"
+    )
+
+
 Correction = Callable[[Batch, Reading, LossInputs], LossInputs]
+
+
+def corrected(
+    correct: Correction, part: Batch, reading: Reading, inputs: LossInputs
+) -> LossInputs:
+    """Call a correction. Raises `UserError` unless all shapes stay as they are."""
+    back = correct(part, reading, inputs)
+    shapes = [getattr(x, "shape", None) for x in getattr(back, "arguments", ())]
+    if shapes != [x.shape for x in inputs.arguments]:
+        raise UserError(
+            f"the correction {named(correct)} must return inputs._replace(weight=…), "
+            f"or another of the inputs in its shape (B, T), got {shown(back)}"
+        )
+    return back
+
+
+def named(part: Callable) -> str:
+    """Return the name of a function, or of an object's class."""
+    return getattr(part, "__name__", type(part).__name__)
 
 
 class LossCorrection(Part):

@@ -268,13 +268,22 @@ def sampler_for(
         # Last, because an engine rounds the weights that have arrived.
         sampler = Rounded()(sampler)
     if wrap is not None:
-        sampler = wrap(sampler)
-        if not isinstance(sampler, Sampler):
-            raise UserError(
-                f"sampler must return a refimpl.sampling.Sampler, got {sampler!r}"
-            )
+        sampler = wrapped(sampler, wrap)
     sampler.sync()
     return sampler
+
+
+def wrapped(sampler: Sampler, wrap: Callable) -> Sampler:
+    """Make the sampler that was handed in. Raises `UserError` if it is none."""
+    own = wrap(sampler)
+    if not isinstance(own, Sampler):
+        raise UserError(f"sampler must return a refimpl.sampling.Sampler, got {own!r}")
+    if own.model is not sampler.model and type(own).sync is Sampler.sync:
+        raise UserError(
+            "the sampler has a model of its own, and no `sync` that brings it the "
+            "policy's weights: see refimpl.samplers"
+        )
+    return own
 
 
 def normaliser_of(config: TrainConfig, method: Algorithm) -> Callable:
@@ -428,11 +437,12 @@ def hooks_for(
 ) -> list[Callable]:
     """Put the library's hooks around a user's, in the order in which they act.
 
-    Evaluate first, so that the user's can read the accuracy; save before the last one,
-    which may raise an error. Raises `UserError` on a folder that cannot be used.
+    Evaluate first, so that the user's can read the accuracy. Save after these, but
+    before the last, which may raise an error. Raises `UserError` on a folder that
+    cannot be used.
     """
     refuse_classes(hooks)
-    own = list(hooks)
+    own = sorted(hooks, key=lambda hook: isinstance(hook, Checkpoint))
     if folder is not None:
         if any(isinstance(hook, Checkpoint) for hook in hooks):
             raise UserError("checkpoint_dir and Checkpoint are the same: give one")

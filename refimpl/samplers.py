@@ -8,6 +8,7 @@ the first rollout and after the updates of each rollout.
 """
 
 import itertools
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ class InFlight:
     """
 
     rollouts: Count
-    tokens: Count
+    tokens: Count = field(kw_only=True)
 
     def __call__(self, policy: Sampler) -> Sampler:
         return InFlightSampler(policy, self.rollouts, self.tokens)

@@ -38,6 +38,7 @@ from refimpl.validation import (
     Seed,
     UserError,
     guarded,
+    shown,
 )
 
 
@@ -244,7 +245,9 @@ class Environment:
         return own, over
 
     def read(self, observation: str) -> list[int]:
-        """Encode an observation. Raises `UserError` on unknown characters."""
+        """Encode an observation. Raises `UserError` on no text, or a strange one."""
+        if not isinstance(observation, str):
+            raise UserError(f"observe must return a text, got {shown(observation)}")
         ids = self.tokenizer(observation, add_special_tokens=False)["input_ids"]
         refuse_strange(self.tokenizer, observation, ids, "observation")
         return ids

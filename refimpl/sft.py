@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 
 import torch
@@ -61,6 +61,12 @@ class WarmStart:
     habit_learning_rate: Positive = 5e-4
     batch_size: Count = 64
     name: str = ""
+
+    def __post_init__(self):
+        if not is_dataclass(self.world):
+            raise UserError(
+                f"world must be a dataclass: write @dataclass above {self.world!r}"
+            )
 
 
 @torch.inference_mode(False)  # the caller may have switched gradients off

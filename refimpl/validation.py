@@ -23,7 +23,7 @@ from typing import Annotated, Any
 
 from annotated_types import Predicate
 from jaxtyping import jaxtyped
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from torch import Tensor
 
 T = typing.TypeVar("T")
@@ -127,6 +127,9 @@ def for_pydantic(kind: Any) -> Any:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in UNIONS:
         return functools.reduce(operator.or_, map(for_pydantic, inner))
+    if origin is tuple:  # JSON has lists instead
+        convert = BeforeValidator(lambda x: tuple(x) if type(x) is list else x)
+        return Annotated[kind, convert]
     if origin is Collection:
         return Annotated[Any, Predicate(functools.partial(holds, inner[0]))]
     if isinstance(kind, type) and kind not in (int, float, Any):

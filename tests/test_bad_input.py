@@ -55,6 +55,7 @@ from refimpl.pretrained.loading import load
 from refimpl.pretrained.rewards import Sum
 from refimpl.rewards import overlong_punishment, score
 from refimpl.samplers import Delayed, InFlight, Rounded
+from refimpl.sampling import Sampler
 from refimpl.tasks import Arithmetic, make_tokenizer
 from refimpl.validation import annotations
 from tests.worlds import (
@@ -331,9 +332,14 @@ BEFORE |= {
     ],
     "delay another": [small(sampler_delay=1) | {"sampler": Delayed(1)}],
     "int8 Rounded": [small(rollout_dtype="int8") | {"sampler": Rounded()}],
-    "InFlight float32": [small(rollout_dtype="bfloat16") | {"sampler": InFlight(1, 9)}],
+    "InFlight float32": [
+        small(rollout_dtype="bfloat16") | {"sampler": InFlight(1, tokens=9)}
+    ],
     "delay rounded": [small(rollout_dtype="int8") | {"sampler": Delayed(1)}],
     "Value critic": [{"loss_terms": [Value(fixed_noise)]}],
+    "KLCov update": [
+        small(minibatches=1, allow_on_policy=True) | {"loss_terms": [KLCov()]}
+    ],
     "AdaptiveEntropy loss_terms": [{"corrections": [AdaptiveEntropy()]}],
     "TopEntropy corrections": [{"loss_terms": [TopEntropy()]}],
     "teacher advantage='distillation'": [{"teacher": random_model()}],
@@ -388,7 +394,9 @@ HANDED_IN: dict[str, list[dict[str, Any]]] = {
         shifted,
         lambda m, r, t: READ(copy.deepcopy(m), r, t),
     ),
-    "sampler": each("sampler", lambda policy: None),
+    "sampler": each(
+        "sampler", lambda policy: None, lambda policy: Sampler(random_model())
+    ),
 }
 
 
@@ -413,6 +421,12 @@ def test_what_only_the_first_rollout_can_show():
     for reward in (lambda label, **_: [1.0], lambda prompts, completion_ids: [1.0]):
         at("train", "reward answer=", reward=reward)
     at("train", "component 'bad'", reward=Sum({"bad": lambda texts: 1}))
+    one = torch.tensor(1.0)
+    for back in (one, (one[None], {}), (one, one), None):
+        term = [partial(lambda back, *_: back, back)]
+        at("train", "loss term metrics", loss_terms=term)
+    for change in (lambda i: i.weight, lambda i: i._replace(weight=i.weight[:, :1])):
+        at("train", "correction", corrections=[lambda p, r, i, f=change: f(i)])
     paid = torch.arange(8.0)
     refused("advantages 8", bridged.advantages_of, lambda s: 1, paid, ones(8, 3), 4)
 
@@ -500,6 +514,8 @@ FORMULAS: dict[str, list[Callable]] = {
     "ratios": [lambda: rl.curve("grpo", ratios=tensor([0.0, 1.0]))],
     "epsilon -0.2": [lambda: rl.curve("ppo", epsilon=-0.2)],
     "'GRPO' 'grpo'": [lambda: rl.get("GRPO")],
+    "scored": [lambda: A.group_relative(FOUR, PAIRS)],
+    "estimator": [lambda: A.with_teacher(0.5)],
     "router": [lambda: rl.moe.routed(MODEL).__enter__()],
     "13": [lambda: overlong_punishment(tensor([4.0]), max_length=12, buffer=13)],
 }

@@ -157,6 +157,7 @@ def test_a_curve_on_probabilities_is_that_of_the_token_that_is_asked_for():
     for old, bound in ((0.1, 3), (0.4, 1.5)):
         found = curve("dppo_tv", 1.0, RATIOS, old)
         assert_close(found.coefficient, torch.where(bound > RATIOS, RATIOS, 0.0))
+    assert curve("dppo_tv", old=0.5).ratio.max() <= 2  # a probability of 1
     wide = curve("dppo_tv", 1.0, tensor([3.4, 3.6]).double(), 0.1, delta_high=0.25)
     assert_close(wide.coefficient, tensor([3.4, 0.0]).double())
 

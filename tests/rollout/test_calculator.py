@@ -14,6 +14,7 @@ from refimpl.pretrained import logprobs as sharing
 from refimpl.pretrained.fast import Direct
 from refimpl.sampling import Decoder
 from refimpl.tasks import Calculator, make_tokenizer
+from refimpl.validation import UserError
 from tests.worlds import EOS, ROUNDING, prepared
 
 WORLD = Calculator()
@@ -93,6 +94,11 @@ def test_what_a_task_answers_is_inserted_read_and_not_scored(
     assert (entropy - rollout.entropy).abs().max() < ROUNDING
     shared = sharing.log_probs(random_model(), rollout, 2.0)[0]
     assert (shared - rollout.logp).abs().max() < ROUNDING
+
+
+def test_an_answer_that_is_no_text_is_refused():
+    with pytest.raises(UserError, match="observe must return a text, got 12"):
+        drawn(observe=lambda text: 12)
 
 
 def test_a_turn_limit_ends_a_response_that_would_go_on():

@@ -21,6 +21,7 @@ from refimpl.history import Meter
 from refimpl.hooks import Samples, line
 from refimpl.rollout import Batch
 from refimpl.tasks import Arithmetic
+from refimpl.validation import UserError
 from tests.worlds import rollout_of, small_run
 
 
@@ -83,6 +84,11 @@ def test_csv_keeps_every_digit(values, tmp_path_factory):
     for text in (path.read_bytes(), b"\xef\xbb\xbf" + path.read_bytes()):
         path.write_bytes(text)
         assert History.load(path).rows == known
+
+
+def test_a_text_in_a_row_is_refused_by_the_name_of_its_column(tmp_path):
+    with pytest.raises(UserError, match="'note' must hold numbers, got 'good'"):
+        History("ppo", [{"step": 0.0, "note": "good"}]).save(tmp_path / "run.csv")
 
 
 def test_a_file_that_is_no_history_is_refused(tmp_path):

@@ -4,8 +4,11 @@ from functools import cache, partial
 
 import pytest
 
+from refimpl import checkpoint
+from refimpl.hooks import Samples
 from refimpl.logprobs import log_probs
 from refimpl.loss_terms import KL, Entropy, SamplerMismatch
+from refimpl.options import hooks_for
 from refimpl.samplers import Delayed, Rounded
 from tests.worlds import (
     fixed_noise,
@@ -44,3 +47,9 @@ def test_a_reader_of_ones_own_is_tried_and_leaves_no_gradient(make):
     for settings in ({"max_new_tokens": 1}, {"dtype": "bfloat16"}):
         run = prepared(model=make(), log_probs=lambda *x: log_probs(*x), **settings)
         assert all(p.grad is None for p in run.model.parameters())
+
+
+def test_a_checkpoint_is_saved_after_the_other_hooks_wherever_it_stands(tmp_path):
+    seen = []
+    hooks = [checkpoint.Checkpoint(tmp_path), seen.append, Samples()]
+    assert hooks_for(hooks, False, None, False, False)[2:5] == [*hooks[1:], hooks[0]]

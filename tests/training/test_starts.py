@@ -14,7 +14,7 @@ from filelock import FileLock
 from refimpl import UserError, WarmStart, sample, sft, warm_start
 from refimpl.moe import load_balance, routed
 from refimpl.sft import cached, digest, shipped, weights_digest
-from refimpl.tasks import Arithmetic, rare_careful
+from refimpl.tasks import Arithmetic, HabitWorld, rare_careful
 from tests.tools.make_starts import STARTS
 from tests.worlds import PAD, TOKENIZER, random_moe, same_weights
 
@@ -109,6 +109,8 @@ def test_a_world_names_every_letter_that_it_writes(cache, trainings):
 
     with pytest.raises(UserError, match="writes '!', but its characters are '0123"):
         warm_start(replace(QUICK, world=Loud()))
+    with pytest.raises(UserError, match="world must be a dataclass"):
+        WarmStart(world=type("Mine", (HabitWorld,), {})())
     Loud.characters += "!"
     assert len(warm_start(replace(QUICK, world=Loud()))[1]) == len(TOKENIZER) + 1
 

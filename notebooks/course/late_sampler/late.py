@@ -176,7 +176,7 @@ TOKENS = 4
 def in_flight(before: int = 8) -> Batch:
     """A batch whose answers were each written by up to five policies."""
     config = replace(settings("none"), sampler_delay=0)
-    sampler = rl.samplers.InFlight(DELAY, TOKENS)
+    sampler = rl.samplers.InFlight(DELAY, tokens=TOKENS)
     # The fast decoder copies the weights, so they could not change under it.
     with mock.patch.object(sampling, "decoder_factories", []):
         return rollout_after(before, config=config, sampler=sampler)[1]
