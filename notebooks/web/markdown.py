@@ -29,6 +29,11 @@ class Renderer(IPythonRenderer):
         link = f'<a class="anchor" href="#{anchor}" aria-label="link to this"></a>'
         return f'<h{level} id="{anchor}">{text}{link}</h{level}>\n'
 
+    def codespan(self, code: str) -> str:
+        # A long name may break behind its parts, and breaks elsewhere only if it must.
+        ends = r"(?<=\w)[_.=/](?=\w)" if len(code) > 12 else "$^"
+        return re.sub(ends, r"\g<0><wbr>", super().codespan(code))
+
     def block_code(self, code: str, info: str | None = None) -> str:
         return super().block_code(code, info).replace("<pre>", '<pre tabindex="0">', 1)
 
@@ -45,20 +50,34 @@ def markdown(text: str) -> str:
     html = re.sub(r"(<table>.*?</table>)", scrolling, html, flags=re.S)
     html = html.replace('type="checkbox" disabled', 'type="checkbox" aria-label="done"')
     # Keep the comma after a formula from beginning a line.
-    return re.sub(f"({MATH})([.,:;!?)’]+)", r'<span class="whole">\1\2</span>', html)
+    html = re.sub(f"({MATH})([.,:;!?)’]+)", r'<span class="whole">\1\2</span>', html)
+    return in_prose(html, typeset)
+
+
+INDEX = re.compile(
+    r"(?<![\w}])([A-Za-zα-ωΑ-ΩÂ])_(old|new|ref|high|low|pos|neg|max|cache|[a-zθT])(?!\w)"
+)
+
+
+def typeset(text: str) -> str:
+    """Set π_old with an index, -1 with a minus; keep n = 5 and (0.1 to 0.2) whole."""
+    text = INDEX.sub(r"\1<sub>\2</sub>", text)
+    text = re.sub(r"(?<![\w.-])-(?=\.?\d)", "−", text)
+    text = re.sub(r"\b([A-Za-z]) = (?=[\d−+])", "\\1\u00a0=\u00a0", text)
+    return re.sub(r"(\([−+]?[\d.]+%?) to (?=[−+]?\d)", "\\1\u00a0to\u00a0", text)
 
 
 MATH = r"<math(?:(?!<math).)*?</math>"
 
 
 MESSAGES = ("verdict", "exact pays")
-"""Columns with a table's message, which stay in view when the table scrolls."""
+"""Last columns with a table's message, which stay in view when the table scrolls."""
 
 
 def scrolling(match: re.Match) -> str:
     names = [text_of(name) for name in re.findall(r"<th\b.*?</th>", match[1], re.S)]
     rows = re.split(r"(?=<tr>)", match[1])
-    for place in (names.index(name) for name in MESSAGES if name in names[2:]):
+    for place in (names.index(name) for name in MESSAGES if name in names[-1:]):
         rows[1:] = [in_sight(row, place) for row in rows[1:]]
     return f'<div class="table" tabindex="0">{"".join(rows)}</div>'
 

@@ -7,6 +7,7 @@ brackets, escaped braces.
 
 import html
 import io
+import itertools
 import re
 import unicodedata
 from pathlib import Path
@@ -51,7 +52,39 @@ def mathml(formula: str, display: str = "inline") -> str:
         markup = re.sub(pattern, mended, markup)
     if unknown := re.search(r">(\\[A-Za-z]+)<", markup):
         raise ValueError(f"invalid formula: ${formula}$ (what is {unknown[1]}?)")
-    return in_parts(markup.replace(' xmlns="http://www.w3.org/1998/Math/MathML"', ""))
+    markup = markup.replace(' xmlns="http://www.w3.org/1998/Math/MathML"', "")
+    whole = ElementTree.fromstring(markup)
+    for row in [*whole.iter()]:
+        mend_signs(row)
+        mend_powers(row)
+    return in_parts(ElementTree.tostring(whole, "unicode"))
+
+
+def mend_signs(row: Element) -> None:
+    """Mark a sign behind a relation or a bracket, as in = −1, as one number's own."""
+    for before, sign in itertools.pairwise(row):
+        behind = before.tag == "mo" and before.text not in (*CLOSING, "|", "‖", "!")
+        if behind and sign.tag == "mo" and sign.text in ("−", "+"):
+            sign.set("form", "prefix")
+
+
+def mend_powers(row: Element) -> None:
+    """Raise a whole bracket, where latex2mathml raises the closing one alone."""
+    for power in row.findall("msup") + row.findall("msubsup"):
+        if power[0].tag != "mo" or power[0].text not in CLOSING:
+            continue
+        children, depth = [*row], 1
+        start = at = children.index(power)
+        while depth and start:
+            start -= 1
+            text = children[start].text if children[start].tag == "mo" else ""
+            depth += (text in CLOSING) - (text in OPENING)
+        if depth == 0:
+            base = Element("mrow")
+            base.extend([*children[start:at], power[0]])
+            for child in children[start:at]:
+                row.remove(child)
+            power[0] = base
 
 
 ON_A_LINE = {

@@ -93,8 +93,10 @@ class Chapter:
 
     def output(self, output) -> str:
         if output.output_type == "stream":
+            columns = re.findall(r"^.*\S {2,}\S|^ {2}", output.text, re.M)
+            kind = "out" if len(columns) > 1 else "out prose"  # which may be wrapped
             text = html.escape(output.text)
-            return f'<pre class="out" tabindex="0">{text}</pre>'
+            return f'<pre class="{kind}" tabindex="0">{text}</pre>'
         data = output.get("data", {})
         if "image/png" in data:
             return self.picture(data, output.metadata)
