@@ -122,7 +122,8 @@ def opsm(gap: SamplerGap, bound: float) -> Tensor:
 
 def pair(bound: float | tuple[float, float]) -> tuple[float, float]:
     """Return lower and upper bound; a single number is the upper one."""
-    return bound if isinstance(bound, tuple) else (-torch.inf, bound)
+    low, high = bound if isinstance(bound, tuple | list) else (-torch.inf, bound)
+    return low, high
 
 
 def inside(x: Tensor, bound: float | tuple[float, float]) -> Tensor:

@@ -121,10 +121,15 @@ def path(method: Algorithm, sign: float) -> str:
     x, y = gate.ratio * 200 / 3, 64 * (1 - gate.gate / 1.5)  # of 200 by 64
     corner = torch.zeros_like(y, dtype=torch.bool)
     corner[1:-1] = (y[2:] - 2 * y[1:-1] + y[:-2]).abs() > 0.5
+    inside = (y >= 0) & (y <= 64)
     keep = corner | (torch.arange(len(y)) % 8 == 0)
     keep[-1] = True
-    keep &= y >= 0
-    return "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(x[keep], y[keep]))
+    drawn, last = "", None
+    for i in (keep & inside).nonzero()[:, 0].tolist():
+        joined = last is not None and bool(inside[last:i].all())
+        drawn += f"{'L' if joined else 'M'}{x[i]:.1f} {y[i]:.1f}"
+        last = i
+    return drawn
 
 
 def said(method: Algorithm) -> str:

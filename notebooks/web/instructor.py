@@ -19,6 +19,7 @@ KINDS = (
     "write it",
     "predict, then run",
     "read this plot",
+    "read this table",
     "find the bug in this run",
     "from memory",
     OPEN,

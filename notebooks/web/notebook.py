@@ -102,7 +102,8 @@ class Chapter:
             return self.picture(data, output.metadata)
         if "text/markdown" in data:
             return f'<div class="out">{self.prose(data["text/markdown"])}</div>'
-        raise self.wrong(f"no page shows an output of {', '.join(data) or 'nothing'}")
+        kind = ", ".join(data) or output.output_type
+        raise self.wrong(f"no page shows an output of {kind}")
 
     def picture(self, data: dict, metadata: dict) -> str:
         said = metadata.get("image/png", {})

@@ -12,7 +12,7 @@ from course.kit.exercise import exercises
 from experiments.claims import CLAIMS, SECOND
 from refimpl.algorithms import ALGORITHMS
 from web import bibliography, build, instructor, ledger, start
-from web.exercises import Part, _owners
+from web.exercises import Part, _exercise, _owners
 from web.markdown import markdown
 from web.page import NOTEBOOKS, Page, prose, text_of
 
@@ -75,6 +75,11 @@ def test_an_exercise_ends_where_a_section_begins(section):
     head = "**3.4 · Mine** · project · difficulty 3 of 5 · 30 minutes"
     cells = [nbformat.v4.new_markdown_cell(text) for text in (head, "Try.", section)]
     assert _owners([Part(cell, "") for cell in cells]) == ["3.4", "3.4", ""]
+
+
+def test_an_exercise_whose_cell_a_reader_rewrote_can_be_answered_on_the_page():
+    head = nbformat.v4.new_markdown_cell("**3.3 · Mine** · write it")
+    assert 'data-key="3.3"' in _exercise("3.3", [Part(head, "")], "x.ipynb")
 
 
 def test_the_instructor_has_every_exercise(made, chapters):

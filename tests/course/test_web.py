@@ -2,7 +2,7 @@
 
 from refimpl.algorithms import ALGORITHMS
 from web import anywhere, build, cheat_sheet, flags, glossary
-from web.markdown import headed, in_prose, markdown
+from web.markdown import headed, in_prose, markdown, typeset
 from web.mathematics import mathml, on_a_line
 from web.page import Page, sized, slug, text_of
 
@@ -60,6 +60,18 @@ def test_words_anchors_and_sizes():
     assert build.sections(Page("", "", whole)) == [("x", "1", "w v"), ("y", "2", "$")]
     assert glossary.term_of("clip range <math>ε</math> (ε), bound") == "clip range"
     assert on_a_line(mathml(r"\frac{G-1}{G}+p_i^{G-1}")) == "(G−1)/G+p_i^(G−1)"
+    raised = mathml(r"f(a)[(x)-(-y)]^2")  # the whole bracket; the second minus is unary
+    assert (
+        '<msup><mrow><mo stretchy="false">[</mo><mo stretchy="false">(</mo>' in raised
+    )
+    assert raised.count('form="prefix"') == 1 and raised.endswith(
+        "</msup></mrow></math>"
+    )
+    whole = "π<sub>old</sub> = −1, n\u00a0=\u00a05 (0.1\u00a0to\u00a00.2), a-1, 2-3"
+    assert typeset("π_old = -1, n = 5 (0.1 to 0.2), a-1, 2-3") == whole
+    assert markdown("`critic.optim_rate`") == (
+        "<p><code>critic.<wbr>optim_<wbr>rate</code></p>\n"
+    )
     parts = mathml("a=b(c=d)+e=f", "block").split("<wbr>")
     assert [text_of(part) for part in parts] == ["a", "=b(c=d)+e", "=f"]
 

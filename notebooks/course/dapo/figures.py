@@ -158,8 +158,9 @@ def group_explorer(price_of: Callable) -> explorer.Explorer:
         live = 0 < k < size
         cost = price_of(size, k / size) if live else float("nan")
         dot.set_data([k / size] if live else [], [cost] if live else [])
-        text = f"{cost:.1f} responses" if live else "never"
-        right.set_title(f"a live group costs: {text}")
+        right.set_title(
+            f"a live group: {cost:.1f} responses" if live else "no group is ever live"
+        )
         said = f"{k} of {size} right: {'kept' if live else 'thrown away'}"
         return [*bars, dead, line, dot, right.title, draw.say(figure, said)]
 
@@ -174,7 +175,7 @@ def group_explorer(price_of: Callable) -> explorer.Explorer:
         figure,
         [move],
         controls,
-        stakes=f"{usual[:-1]}; {dynamic.partition('). ')[2]}",
+        stakes=f"{usual} {dynamic.partition('). ')[2]}",
         prediction=stakes.Prediction(
             "How much does a live group cost where nine answers in ten are right, "
             "compared with five in ten?",
@@ -257,7 +258,7 @@ def ramp_explorer(right: Sequence[int], wrong: Sequence[int]) -> explorer.Explor
         figure,
         [move],
         controls,
-        stakes=f"{plain[:-1]}; {ramp.partition('). ')[2]}",
+        stakes=f"{plain} {ramp.partition('). ')[2]}",
         prediction=stakes.Prediction(
             "Widen L_cache from 10 to 30. Which answers does the ramp then punish "
             "more often?",

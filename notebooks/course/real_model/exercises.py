@@ -150,6 +150,8 @@ EXERCISES = (
             "That is π_old over π_θ: the ratio stands the other way round.": 0.25,
             "That is π_old over π_θ. The ratio stands the other way round, and the "
             "question asks how far it is from 1.": 1.25,
+            "Two tokens hold 0.8 already, so the third is not kept. And that is π_old "
+            "over π_θ.": 1.05,
             "That would be a ratio of 0 or of 2; a drawn token's is at least 0.7.": 1.0,
         },
     ),

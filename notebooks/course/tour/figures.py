@@ -146,7 +146,7 @@ def average_explorer() -> explorer.Explorer:
         panels[name] = Bars(axis, OPENERS, size=10, digits=0 if top > 9 else 1)
         axis.set(title=token.ALGORITHMS[name].title, ylim=(-top, top))
     axes[0].set_ylabel("push, in thousandths")
-    draw.caption(figure, "below: the first characters of the answers, ours outlined")
+    draw.caption(figure, "letters: first characters of the answers; outlined bar: ours")
 
     def move(length: int) -> list:
         lengths, moved = (length, *token.LENGTHS[1:]), []
