@@ -86,7 +86,7 @@ def guide() -> list[Page]:
 
 def made(chapters: list[Page]) -> list[Page]:
     """Make the pages that have no file, from the code and from the chapters."""
-    return [
+    pages = [
         closing.after(CORE, chapters),
         cheat_sheet.page(LOOK_UP),
         flags.page(LOOK_UP),
@@ -95,6 +95,8 @@ def made(chapters: list[Page]) -> list[Page]:
         closing.run(USE),
         *instructor.pages(TEACH, chapters),
     ]
+    typeset = markdown.typeset
+    return [replace(p, body=markdown.in_prose(p.body, typeset)) for p in pages]
 
 
 class Site:
