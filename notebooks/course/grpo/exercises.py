@@ -255,6 +255,10 @@ EXERCISES = (
             "That is how many groups are dead, not their share: divide by the rows.": (
                 lambda rewards: (rewards.std(-1) == 0).sum().item()
             ),
+            "You divide the dead groups by answers. Divide by the number of rows.": [
+                lambda rewards: (rewards.std(-1) == 0).sum().item() / rewards.numel(),
+                lambda rewards: (rewards.std(-1) == 0).sum().item() / rewards.shape[1],
+            ],
             "A small spread still counts: rewards 0.50 and 0.52 give full-sized "
             "advantages, because they are divided by the std.": (
                 lambda rewards: _share(rewards.std(-1) < 0.1)

@@ -291,6 +291,8 @@ HINTS = {
     "Boolean value of Tensor": " `if` asks for one truth value, and a tensor has many: "
     "write `torch.where(condition, x, y)`. And `x.min(1)` is a pair; its values alone "
     "are `x.amin(1)`.",
+    "converted to Python scalars": " `math` takes one number. For a tensor write the "
+    "function of torch, such as `torch.atan`.",
     "infer output dtype": " Turn truth values into numbers first, by `.double()`.",
 }
 """What is usually the matter where torch raises an error with these words."""

@@ -79,7 +79,7 @@ def more_sft(
 ) -> list[float]:
     """Train `model` on demonstrations of the usual mix; the loss of every step.
 
-    With `pay_padding` the loss includes the padding, which is a bug (0.5).
+    With `pay_padding` the loss includes the padding, which is a bug (0.4).
     """
     world = Arithmetic()
     batches = (world.demonstrations(batch, seed=1000 + step) for step in range(steps))

@@ -85,6 +85,16 @@ EXERCISES = (
             "You weight by π(a) again. Sampling did that already: ∇log π, not ∇π.": {
                 "rewards[:, None]": "(rewards * probs[actions])[:, None]"
             },
+            "Without the number of classes, `one_hot` makes as many columns as the "
+            "largest action needs: give it len(probs).": {", len(probs)": ""},
+            "You divide by the number of logits. Divide by the number of samples.": {
+                ".mean(0)": ".sum(0) / len(probs)"
+            },
+            "That is one row per sample. Take the mean over the samples, dim 0.": {
+                ".mean(0)": ""
+            },
+            "You move only the logit of the sampled arm. The others move as well, by "
+            "−π each.": {"(chosen - probs)": "(chosen * (1 - probs))"},
             "No baseline is asked for. The mean of all samples contains each one's own "
             "reward, and shrinks the estimate.": {
                 "rewards[:, None]": "(rewards - rewards.mean())[:, None]"
@@ -168,6 +178,12 @@ def _strided(rewards, G):
     return (R - (R.sum(0) - R) / (G - 1)).view(-1)
 
 
+def _turned(rewards, G):
+    """The groups' number and size exchanged, and the rest as it should be."""
+    R = rewards.view(G, -1)
+    return (R - (R.sum(-1, keepdim=True) - R) / (G - 1)).view(-1)
+
+
 _FRESH = batch()[:1] + batch()[2:]
 
 TYPED = (
@@ -190,11 +206,27 @@ TYPED = (
                 "(G - 1)": "G"
             },
             "You compare with the answers to all prompts. Each prompt is a group of "
-            "its own: one row of `rewards.view(-1, G)`.": {
-                "R = rewards.view(-1, G)": "R, G = rewards.view(1, -1), len(rewards)"
-            },
+            "its own: one row of `rewards.view(-1, G)`.": [
+                lambda rewards, G: leave_one_out(rewards, len(rewards)),
+                lambda rewards, G: rewards - (rewards.sum() - rewards) / (G - 1),
+            ],
             "The G answers to a prompt stand one after another, so a group is a row "
-            "of `view(-1, G)`. You made it a column of `view(G, -1)`.": _strided,
+            "of `view(-1, G)`. You took `view(G, -1)`.": [
+                _strided,
+                _turned,
+            ],
+            "Put the difference in brackets: the sum of the others is Σ R − R_i, and "
+            "all of it is divided by G − 1.": {
+                "(R.sum(-1, keepdim=True) - R) / (G - 1)": (
+                    "R.sum(-1, keepdim=True) - R / (G - 1)"
+                )
+            },
+            "The sum contains the answer's own reward. Take it out before you divide "
+            "by G − 1.": {
+                "(R.sum(-1, keepdim=True) - R) / (G - 1)": (
+                    "R.sum(-1, keepdim=True) / (G - 1)"
+                )
+            },
             "The numbers are right, but the loss needs one for each answer, (B,). "
             "Flatten the rows.": {".view(-1)": ""},
             "Upside down: an answer that is better than the others has a positive "
@@ -224,6 +256,17 @@ TYPED = (
             "token by π a second time: sampling did that already.": {
                 "* logp)": "* logp.exp())"
             },
+            "(B, 1) times (B,) is (B, B): every advantage meets every response. Keep "
+            "the advantages (B,) where the responses have one number each.": (
+                lambda logp, advantages, mask: (
+                    -(advantages[:, None] * (logp * mask).sum(-1) / mask.sum(-1)).mean()
+                )
+            ),
+            "You divide twice, by all tokens and by the number of responses.": (
+                lambda logp, advantages, mask: (
+                    -(advantages * (logp * mask).sum(-1) / mask.sum()).mean()
+                )
+            ),
             "Where is the advantage? This makes every sampled token more likely, the "
             "wrong answers' as well.": {"* advantages[:, None] *": "*"},
         },

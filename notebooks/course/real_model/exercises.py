@@ -61,6 +61,12 @@ TYPED = (
             "That is the probability that all k are right.": (
                 lambda n, c, k: math.comb(c, k) / math.comb(n, k)
             ),
+            "That is the share of groups that teach, where not all are alike. Here a "
+            "draw of right answers alone counts, too.": (
+                lambda n, c, k: (
+                    1 - (math.comb(n - c, k) + math.comb(c, k)) / math.comb(n, k)
+                )
+            ),
             "That is the probability of exactly one right answer.": (
                 lambda n, c, k: c * math.comb(n - c, k - 1) / math.comb(n, k)
             ),

@@ -239,13 +239,17 @@ EXERCISES = (
             "The gate is a function of r − 1, not of log r.": {
                 "(ratios - 1)": "ratios.log()"
             },
-            "The slope is right, but f(1) should be 0: choose the constant so.": {
-                "torch.atan": "(math.pi / 2 + torch.atan",
-                "- 1))": "- 1)))",
-            },
-            "The slope of log(1 + x²) is 2x/(1 + x²). Which has 1/(1 + x²)?": (
-                lambda r, tau: (1 + (tau * (r - 1)) ** 2).log() / tau
-            ),
+            "The slope is right, but f(1) should be 0: choose the constant so.": [
+                lambda r, tau: (math.pi / 2 + torch.atan(tau * (r - 1))) / tau,
+                lambda r, tau: (math.atan(tau) + torch.atan(tau * (r - 1))) / tau,
+            ],
+            "The slope of log(1 + x²) is 2x/(1 + x²). Which has 1/(1 + x²)?": [
+                lambda r, tau: (1 + (tau * (r - 1)) ** 2).log() / tau,
+                lambda r, tau: (1 + (tau * (r - 1)) ** 2).log(),
+                lambda r, tau: (1 + (tau * (r - 1)) ** 2).log() / (2 * tau**2),
+                lambda r, tau: (1 + (tau * (r - 1)) ** 2).log() / tau**2,
+                lambda r, tau: (1 + (tau * (r - 1)) ** 2).log() / (2 * tau),
+            ],
         },
     ),
     Exercise(

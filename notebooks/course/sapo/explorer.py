@@ -125,6 +125,11 @@ def nearest(gate: Gate) -> str:
     return min((a for a in STORED if STORED[a][1].kind == gate.kind), key=far)
 
 
+def setting_of(gate: Gate) -> str:
+    """The setting of the nearest stored runs, which a reader's own run has, too."""
+    return STORED[nearest(gate)][0]
+
+
 @functools.cache
 def rewards(arm: str, setting: str) -> tuple[int, list[list[float]]]:
     """How many runs, and their median, lowest and highest reward by rollout."""
@@ -339,7 +344,8 @@ class Picture:
         # No runs of a reader's own gate are stored.
         beside = "to compare: " if gate == getattr(self.own, "kind", None) else ""
         self.name.set(text=f"{beside}{stored}, n = {count}{rate}", color=colour)
-        newest = [*reversed(self.trained), *[(stored, [])] * len(self.mine)]
+        like = [one for one in self.trained if setting_of(one[0]) == setting]
+        newest = [*reversed(like), *[(stored, [])] * len(self.mine)]
         for line, tip, (mine, values) in zip(self.mine, self.tips, newest):
             line.set(data=(draw.steps(values), values), color=mine.look[0])
             tip.set(text=f" {mine}" if values else "", color=mine.look[0])
@@ -349,13 +355,13 @@ class Picture:
 
 
 def first_rollouts(gate: Gate, seed: int, hook: Callable) -> list[float]:
-    """Reward by rollout of six rollouts at the hard setting, from the shipped start.
+    """Reward by rollout of six rollouts at the rate of the nearest stored runs.
 
     `hook(run, step)` is called after each. Raises what ends the run early.
     """
     method, settings = gate.method()
     config = replace(
-        grid.settings(grid.STALE["hard"]),
+        grid.settings(grid.STALE[setting_of(gate)]),
         rollouts=ROLLOUTS,
         eval_every=ROLLOUTS,
         eval_problems=32,  # nobody looks at this accuracy
@@ -379,7 +385,7 @@ class Play(explorer.Explorer):
         self.train.button_style = "primary"
         self.train.on_click(lambda _: self.run())
         self.status = widgets.HTML(layout=explorer.WIDE)
-        self.say("K = 16, learning rate 6e-4. It takes about ten seconds.")
+        self.say("At the rate of the stored runs. It takes about ten seconds.")
         own = picture.own
         gates = (*GATES, own.kind) if own else GATES
         every = [(f"{tau:g}", tau) for tau in TAUS]
@@ -431,7 +437,9 @@ class Play(explorer.Explorer):
         self.picture.trained.append((gate, values))
         try:
             values[:] = first_rollouts(gate, seed, show)
-            self.say(f"{gate}, seed {seed}: reward {values[0]:.2f} → {values[-1]:.2f}.")
+            rate = f"{grid.STALE[setting_of(gate)]:.0e}".replace("e-0", "e-")
+            told = f"{gate}, rate {rate}, seed {seed}: reward"
+            self.say(f"{told} {values[0]:.2f} → {values[-1]:.2f}.")
         except (Exception, KeyboardInterrupt) as error:
             self.say(f"Training stopped: {str(error) or type(error).__name__}")
         finally:

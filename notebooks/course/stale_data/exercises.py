@@ -64,6 +64,21 @@ EXERCISES = (
                 "logp - old_logp": "old_logp - logp"
             },
             "That is the log of the weight; take exp.": {".exp()": ""},
+            "You take the mean of the log-ratios, which is a root. Add them up.": {
+                "sum(-1)": "mean(-1)"
+            },
+            "That is one number for the whole batch. Each response has a weight of its "
+            "own: sum over dim -1.": {"sum(-1)": "sum()"},
+            "Masked log-ratios have the ratio 1 in padding, and you add ratios. Add "
+            "the log-ratios first, and take exp at the end.": {
+                "sum(-1).exp()": "exp().sum(-1)"
+            },
+            "`logp` and `old_logp` are logarithms, whose quotient means nothing. The "
+            "ratio of the probabilities is the exp of their difference.": [
+                lambda logp, old, mask: (logp / old * mask).sum(-1),
+                lambda logp, old, mask: (logp * mask).sum(-1) / (old * mask).sum(-1),
+                lambda logp, old, mask: logp / old,
+            ],
             "Do not add ratios: add log-ratios, then take exp.": {
                 " * mask).sum(-1).exp()": ".exp() * mask).sum(-1)"
             },
@@ -132,6 +147,11 @@ TYPED = (
             "log π you wrote CISPO's form (chapter 07). Here the objective is r A.": {
                 ".exp()": ".exp().detach()",
                 "w * r": "w * r * logp",
+            },
+            "The mask is inside the exponent, where padding gets the ratio 1 and "
+            "counts. Multiply the terms by the mask as well.": {
+                "(logp - old_logp).exp()": "((logp - old_logp) * mask).exp()",
+                "w = mask / (": "w = 1 / (",
             },
             "That is a clip, which chapter 02 adds. Here nothing limits the ratio.": {
                 ".exp()": ".exp().clamp(0.8, 1.2)"

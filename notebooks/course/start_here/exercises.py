@@ -66,6 +66,12 @@ EXERCISES = (
             "You ignore the temperature: right only at T = 1.": (
                 lambda logits, t: logits.log_softmax(-1)
             ),
+            "The normaliser must see the divided logits, too: divide first.": (
+                lambda logits, t: logits / t - logits.logsumexp(-1)
+            ),
+            "You divide the probabilities, inside the log. Divide the logits.": (
+                lambda logits, t: (logits.softmax(-1) / t).log()
+            ),
             "Those are still logits: after dividing, normalise.": (
                 lambda logits, t: logits / t
             ),
@@ -103,8 +109,11 @@ TYPED = (
             ("3+9=12;#12", 12),
             ("#12", 12),
             ("#1#12", 12),
+            ("#12#1", 12),
             ("12", 12),
             ("#012", 12),
+            ("#１２", 12),
+            ("0+0=0;#0", 0),
             ("#12;", 12),
             ("#12 ", 12),
             ("#12\n", 12),
@@ -126,6 +135,31 @@ TYPED = (
             "any '#' as well: count the '#'.": (
                 lambda response, answer: response.split("#")[-1] == str(answer)
             ),
+            "You look only at the part behind the first '#', so '#12#1' passes: count "
+            "the '#'.": lambda response, answer: (
+                "#" in response and response.split("#")[1] == str(answer)
+            ),
+            "`in` finds '#12' in '#112#12' and in '#12;' as well. Nothing may follow, "
+            "and there may be only one '#'.": (
+                lambda response, answer: f"#{answer}" in response
+            ),
+            "'#112' has one '#' and ends in 12. Compare the whole part behind it.": (
+                lambda response, answer: (
+                    response.count("#") == 1 and response.endswith(str(answer))
+                )
+            ),
+            "Where the sum is 0, the honest answer is '#0'. You refuse it.": [
+                lambda response, answer: (
+                    (found := re.fullmatch(r"[^#]*#([1-9]\d*)", response)) is not None
+                    and int(found[1]) == answer
+                ),
+                lambda response, answer: (
+                    len(parts := response.split("#")) == 2
+                    and parts[1].isdigit()
+                    and not parts[1].startswith("0")
+                    and int(parts[1]) == answer
+                ),
+            ],
             "`search` finds the end alone, so '#1#12' passes: count the '#'. And '$' "
             "matches before a final line break as well.": [
                 lambda response, answer: (
@@ -142,11 +176,18 @@ TYPED = (
             "Your verifier rejects an answer that shows its steps before the '#'.": (
                 lambda response, answer: response == f"#{answer}"
             ),
-            "int() is too lenient: it accepts '#012', which is not 12 as written.": {
-                "parts[1] == str(answer)": (
-                    "parts[1].isdigit() and int(parts[1]) == answer"
-                )
-            },
+            "int() is too lenient: it accepts '#012', which is not 12 as written.": [
+                lambda response, answer: (
+                    len(parts := response.split("#")) == 2
+                    and parts[1].isdigit()
+                    and int(parts[1]) == answer
+                ),
+                lambda response, answer: (
+                    len(parts := response.split("#")) == 2
+                    and parts[1].strip().isdigit()
+                    and int(parts[1]) == answer
+                ),
+            ],
             "strip() is too lenient: '#12 ' ends in a space, and nothing may follow.": {
                 "parts[1] ==": "parts[1].strip() =="
             },
