@@ -13,6 +13,9 @@ nothing in the process that imports it.
 import os
 from pathlib import Path
 
+if os.environ.get("JPY_SESSION_NAME"):  # a notebook, whose reader sees [*] and waits
+    print("Loading the course takes about ten seconds.", flush=True)
+
 import torch
 
 from refimpl.pretrained import fast

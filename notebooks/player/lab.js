@@ -42,6 +42,17 @@ async function play(figure, model, resolver) {
     one.dataset.lmSuppressShortcuts = true; // arrows move a slider, and not the notebook
 }
 
+/* ipywidgets tells a screen reader neither a slider's name nor the value beside it. */
+function name(live) {
+  for (const handle of live.querySelectorAll(".noUi-handle")) {
+    const row = handle.closest(".widget-inline-hbox");
+    const [label, value] = [".widget-label", ".widget-readout"].map(
+      (one) => row?.querySelector(one)?.textContent.trim());
+    if (label) handle.ariaLabel = label;
+    if (value) handle.ariaValueText = value;
+  }
+}
+
 const renderer = ({ Panel, Widget }, panel, resolver) => {
   const one = new Panel();
   one.node.style.containerType = "inline-size"; // for player.css
@@ -62,6 +73,8 @@ const renderer = ({ Panel, Widget }, panel, resolver) => {
       still.setHidden(there);
     };
     new MutationObserver(shown).observe(live.node, { childList: true });
+    const every = { childList: true, characterData: true, subtree: true };
+    new MutationObserver(() => name(live.node)).observe(live.node, every);
     one.addWidget(live);
     shown();
     live.renderModel(model);

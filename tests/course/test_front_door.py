@@ -129,6 +129,8 @@ def test_a_newcomer_gets_from_the_first_page_to_a_slider_that_moves(lab):
         page.switch_to.active_element.send_keys(SHIFT_ENTER)
         before = wait(lambda: page.execute_script(PICTURE), "an explorer's picture")
         wait(lambda: moved(before), "another picture")
+        handle = page.execute_script(FOUND, *HANDLE)
+        assert handle.accessible_name == "τ_pos, for Â > 0"
 
 
 TELL = "import course, refimpl; print(refimpl.__file__)"
