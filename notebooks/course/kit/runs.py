@@ -33,8 +33,13 @@ def watched(runs: Iterable, what: str = "runs") -> Iterator:
 
 def count_rollouts(run: Run, step: int) -> None:
     """Say at the bar of `watched` which rollout of a run this was; a hook."""
+    say_at_bar(f"rollout {step + 1} of {run.config.rollouts}")
+
+
+def say_at_bar(text: str) -> None:
+    """Write a text behind the bar of `watched`, if there is one."""
     for bar in bars[-1:]:
-        bar.set_postfix_str(f"rollout {step + 1} of {run.config.rollouts}")
+        bar.set_postfix_str(text)
 
 
 def of_runs(values: Iterable[float], digits: int = 2) -> str:

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from course.kit.habits import imitate
 from course.kit.plots.stored import accuracies
+from course.kit.runs import say_at_bar
 from refimpl import StalenessError, TrainConfig, sample, train
 from refimpl.models import one_thread
 from refimpl.seeds import salted
@@ -68,8 +69,15 @@ def taught(
     learner = copy.deepcopy(model)
     batches = _again(rows, seed) if rows else _endless(seed)
     with one_thread(learner):  # more threads are slower for a model this small
-        imitate(learner, tokenizer, batches, LEARNING_RATE)
+        imitate(learner, tokenizer, counted(batches), LEARNING_RATE)
     return learner
+
+
+def counted(batches: Iterator[list[dict]]) -> Iterator[list[dict]]:
+    """The same batches; the cell's bar says which update of SFT this is."""
+    for update, batch in enumerate(batches, 1):
+        say_at_bar(f"SFT, update {update} of {UPDATES}")
+        yield batch
 
 
 def _again(rows: list[dict], seed: int) -> Iterator[list[dict]]:
