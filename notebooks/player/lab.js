@@ -42,8 +42,11 @@ async function play(figure, model, resolver) {
     one.dataset.lmSuppressShortcuts = true; // arrows move a slider, and not the notebook
 }
 
-/* ipywidgets tells a screen reader neither a slider's name nor the value beside it. */
-function name(live) {
+/* ipywidgets tells a screen reader neither a slider's name nor the value beside it, and
+   nothing of the picture. Of its stored text all stays true but what it found. */
+function name(live, said = "") {
+  for (const image of live.querySelectorAll("img"))
+    image.alt ||= said.replace(/^.*?(?=Panels: )/s, "");
   for (const handle of live.querySelectorAll(".noUi-handle")) {
     const row = handle.closest(".widget-inline-hbox");
     const [label, value] = [".widget-label", ".widget-readout"].map(
@@ -74,7 +77,8 @@ const renderer = ({ Panel, Widget }, panel, resolver) => {
     };
     new MutationObserver(shown).observe(live.node, { childList: true });
     const every = { childList: true, characterData: true, subtree: true };
-    new MutationObserver(() => name(live.node)).observe(live.node, every);
+    const said = model.metadata[PICTURE]?.alt;
+    new MutationObserver(() => name(live.node, said)).observe(live.node, every);
     one.addWidget(live);
     shown();
     live.renderModel(model);
