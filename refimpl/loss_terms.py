@@ -30,7 +30,15 @@ from refimpl.logprobs import Reading, response_logits
 from refimpl.models import at_least_float32, precision
 from refimpl.moe import BALANCE
 from refimpl.rollout import Batch
-from refimpl.validation import Count, Positive, UserError, Weight, checked, shown
+from refimpl.validation import (
+    Count,
+    Positive,
+    UserError,
+    Weight,
+    checked,
+    named,
+    shown,
+)
 
 DROPPED = "rollout_corr/rollout_rs"
 Added = tuple[Float[Tensor, ""], Metrics]
@@ -204,11 +212,6 @@ def corrected(
             f"or another of the inputs in its shape (B, T), got {shown(back)}"
         )
     return back
-
-
-def named(part: Callable) -> str:
-    """Return the name of a function, or of an object's class."""
-    return getattr(part, "__name__", type(part).__name__)
 
 
 class LossCorrection(Part):

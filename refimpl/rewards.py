@@ -9,7 +9,7 @@ from typing import Any
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from refimpl.validation import Count, UserError, guarded, one_line, shown
+from refimpl.validation import Count, UserError, guarded, named, one_line, shown
 
 
 @guarded
@@ -30,7 +30,7 @@ def score(
     Raises `UserError`, with the reward function's own exception as its cause, unless
     the result is one finite number per completion.
     """
-    name = f"the reward function {getattr(reward, '__name__', type(reward).__name__)}"
+    name = f"the reward function {named(reward)}"
     if component is not None:
         name += f" (component {component!r})"
     columns = {c: x for c, x in columns.items() if c not in OFFERED or takes(reward, c)}

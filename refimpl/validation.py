@@ -213,6 +213,11 @@ def expected(annotation: Any) -> str:
     return WORDS.get(cls, f"of type {cls.__name__}")
 
 
+def named(part: Callable) -> str:
+    """Return the name of a function, or of an object's class."""
+    return getattr(part, "__name__", type(part).__name__)
+
+
 def shown(value: Any) -> str:
     """Write a value for an error message: a tensor as its shape, a long one cut off."""
     if isinstance(value, Tensor):

@@ -85,10 +85,10 @@ def read(path: str | Path) -> Log:
         data = Path(path).read_bytes()
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error}); {EXPECTED}") from None
-    if b"\0\0" in data:
-        raise UserError(f"{path} is a binary file; {EXPECTED}")
     wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")  # what PowerShell redirects
     text = data.decode("utf-16" if wide else "utf-8-sig", errors="replace")
+    if "\0" in text:
+        raise UserError(f"{path} is a binary file; {EXPECTED}")
     logged, notes = of_one_run(rows_of(text, Path(path).name))
     called = named(dict.fromkeys(name for row in logged for name in row))
     known = [name for ours, name in called.items() if is_known(ours)]

@@ -83,6 +83,16 @@ def test_the_readmes_minutes_are_those_of_the_website():
     counted = [str(instructor.told(page).minutes) for page in pages]
     assert counted == [minutes for _, minutes in rows]
     assert sorted(name for name, _ in rows) == [path.stem for path in CHAPTERS]
+    told = [instructor.told(page) for page in pages[1:11]]  # the core path
+    short, long = sum(x.minutes for x in told), sum(x.projects for x in told)
+    assert [round(minutes / 60) for minutes in (short, short + long)] == [12, 22]
+    said = "about twelve hours with the exercises, or twenty-two with the projects"
+    for place in (
+        "README.md",
+        "notebooks/tour.ipynb",
+        "notebooks/web/assets/index.html.j2",
+    ):
+        assert said in (ROOT / place).read_text(encoding="utf-8"), place
 
 
 @pytest.mark.parametrize("page", tables.MADE)

@@ -548,7 +548,7 @@ SFT = [{"loss": 2.0, "eval_loss": 1.0, "entropy": 1.0, "eval_mean_token_accuracy
         ("step,reward\n0,1\n1,1\n", "has 2 rows with a reward"),
         ("step;reward\n" + "0;0,5\n" * 9, "such as 0.5 (a point, not 0,5)"),
         ("[1, 2]", "has 0 rows"),
-        ("step,reward\n" + "0,1\n" * 9 + "\0\0", "is a binary file"),
+        ("step,reward\n" + "0,1\n" * 9 + "\0", "is a binary file"),
         ("{[]: 1} {'reward': 1, 2: {3}} {'reward'}", "has 0 rows"),
         ("[" * 100_000, "has 0 rows"),
         ("{'a': " + "(" * 9999 + "}", "has 0 rows"),

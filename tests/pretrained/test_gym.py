@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import warnings
 import zlib
 from pathlib import Path
@@ -19,13 +18,14 @@ from refimpl.pretrained import answers, judge
 from refimpl.pretrained.gym import EVALUATES, WHY, ReasoningGym
 from refimpl.rewards import columns
 from refimpl.tasks import TaskWarning
+from tests.apart import scratch
 from tests.worlds import needs
 
 DATASETS = needs("reasoning_gym").factory.DATASETS
 SUMS = {"min_terms": 2, "max_terms": 2, "max_digits": 1}
 SEVEN = {"answer": "7", "metadata": {}}
 SUM_SCORER = ("reasoning_gym", "chain_sum", {})
-PWNED = Path(tempfile.mkdtemp(prefix="refimpl-hostile-"), "pwned")
+PWNED = Path(scratch("hostile"), "pwned")
 HOSTILE = (
     f"__import__('os').system('touch {PWNED}')",
     "().__class__.__base__.__subclasses__()",

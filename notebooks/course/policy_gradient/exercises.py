@@ -211,10 +211,7 @@ TYPED = (
                 lambda rewards, G: rewards - (rewards.sum() - rewards) / (G - 1),
             ],
             "The G answers to a prompt stand one after another, so a group is a row "
-            "of `view(-1, G)`. You took `view(G, -1)`.": [
-                _strided,
-                _turned,
-            ],
+            "of `view(-1, G)`. You took `view(G, -1)`.": [_strided, _turned],
             "Put the difference in brackets: the sum of the others is Σ R − R_i, and "
             "all of it is divided by G − 1.": {
                 "(R.sum(-1, keepdim=True) - R) / (G - 1)": (
