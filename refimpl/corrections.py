@@ -122,8 +122,7 @@ def opsm(gap: SamplerGap, bound: float) -> Tensor:
 
 def pair(bound: float | tuple[float, float]) -> tuple[float, float]:
     """Return lower and upper bound; a single number is the upper one."""
-    low, high = bound if isinstance(bound, tuple | list) else (-torch.inf, bound)
-    return low, high
+    return bound if isinstance(bound, tuple) else (-torch.inf, bound)
 
 
 def inside(x: Tensor, bound: float | tuple[float, float]) -> Tensor:

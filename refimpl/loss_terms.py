@@ -245,7 +245,8 @@ class SamplerMismatch(LossCorrection):
                 f"{run.algorithm.name}, whose ratio is against the sampler: use a rule "
                 "that only drops, for example token_reject"
             )
-        return replace(self, two_policies=run.config.trust_sampler)
+        rules = corrections.check(self.rules)  # with tuples for the lists of JSON
+        return replace(self, rules=rules, two_policies=run.config.trust_sampler)
 
     def __call__(self, part: Batch, reading: Reading, inputs: LossInputs) -> LossInputs:
         now, mask = reading.logp.detach(), part.mask

@@ -109,3 +109,9 @@ def test_a_gate_of_ones_own_is_drawn_beside_the_others_and_trains(given, monkeyp
     play.buttons["one-sided 8.8"].click()
     assert not play.controls["tau_pos"].disabled
     assert title(play.figure).startswith("one-sided 8.8 keeps")
+    for side in ("tau_pos", "tau_neg"):  # whose stored runs have another rate
+        play.controls[side].value = 17.6
+    play.train.click()
+    assert [config.learning_rate for _, config in asked] == [6e-4, 4e-4]
+    drawn = [len(line.get_xdata()) for line in play.picture.mine]
+    assert drawn[0] == 1 and not any(drawn[1:]), "a run beside its own rate alone"

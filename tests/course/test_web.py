@@ -7,6 +7,10 @@ from web.mathematics import mathml, on_a_line
 from web.page import Page, sized, slug, text_of
 
 
+def test_a_gate_that_leaves_its_frame_comes_back_as_a_line_of_its_own():
+    assert cheat_sheet.path(ALGORITHMS["vespo"], 1.0).count("M") == 2
+
+
 def test_a_method_in_words():
     tried = "at the ratios 0.5, 0.9, 1.1, 1.5, 2.0: where the advantage is positive"
     given = "1, 1, 1, 0, 0; where it is negative 0, 1, 1, 1, 1."
@@ -55,6 +59,7 @@ def test_words_anchors_and_sizes():
     prose = "a <code>a</code> <P>a</P> <a><b>a</b></a> a"
     assert in_prose(prose, str.upper) == "A <code>a</code> <P>A</P> <a><b>a</b></a> A"
     table = markdown("| a | b | verdict |\n|-|-|-|\n| 1 | 2 | 3 |")
+    assert "message" not in markdown("| a | b | verdict | c |\n|-|-|-|-|")
     assert '<th class="message">verdict' in table and '<td class="message">3' in table
     whole = '<h1 id="x">1<a></a></h1>w <pre>no</pre>v<h2 id="y">2</h2>$'
     assert build.sections(Page("", "", whole)) == [("x", "1", "w v"), ("y", "2", "$")]

@@ -21,14 +21,17 @@ from tests.worlds import (
 
 run = partial(small_run, reward=fixed_noise, rollouts=2, max_new_tokens=12)
 plain = cache(run)
-CUT = {"token_truncate": 1.0}
+CUT = {"token_truncate": (0.9, 1.0)}
 PAIRS = {
     "entropy": ({"entropy_bonus": 0.3}, {"loss_terms": [Entropy(0.3)]}),
     "kl": ({"beta": 0.4}, {"loss_terms": [KL(0.4)]}),
     "late": ({"sampler_delay": 1}, {"sampler": Delayed(1)}),
     "rounded, cut": (
         {"rollout_dtype": "int8", "corrections": CUT},
-        {"sampler": Rounded(), "corrections": [SamplerMismatch(CUT)]},
+        {
+            "sampler": Rounded(),
+            "corrections": [SamplerMismatch({"token_truncate": [0.9, 1.0]})],
+        },
     ),
 }
 
