@@ -69,9 +69,10 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
             sides = {"good": t.advantages > 0, "bad": t.advantages < 0}
             for kind, side in sides.items():
                 if side.any() and (g[side] < 0).all():
-                    warnings.warn(
-                        f"the gate is negative at every {kind} token, which is then "
-                        "pushed the wrong way (Â and r are not part of a gate)",
+                    warnings.warn(  # the number tells a second gate from the first
+                        f"the gate is negative at every {kind} token (its mean there "
+                        f"is {g[side].mean():.3g}), which is then pushed the wrong "
+                        "way (Â and r are not part of a gate)",
                         stacklevel=1,
                     )
         return Objective(g * r * t.advantages * t.logp)

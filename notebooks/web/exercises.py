@@ -5,7 +5,6 @@ all possible answers (`course.kit.answer_sheet`), which `exercises.js` looks up.
 others show their task, and a solution behind a fold.
 """
 
-import inspect
 import itertools
 import re
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 from nbformat import NotebookNode
 
 from course.kit.answer_sheet import answer_sheet
-from course.kit.exercise import Exercise, exercises
+from course.kit.exercise import exercises, solved_text
 from web.markdown import in_colour, markdown
 from web.page import TEMPLATES
 
@@ -23,7 +22,9 @@ HEAD = re.compile(
     r"difficulty (?P<difficulty>\d) of 5 · (?P<minutes>\d+) minutes",
     re.M,
 )
-IN_A_NOTEBOOK = re.compile(r"(?:In every [^#]*?)?\[Solutions\]\(course/[^)]*\.py\)\.")
+IN_A_NOTEBOOK = re.compile(
+    r"(?:Replace `\.\.\.`[^#]*?)?`kit\.solution\(\"[^\"]+\"\)` shows a solution\."
+)
 """How to do an exercise in a notebook; the page replaces this by `IN_THE_PAGE`."""
 IN_THE_PAGE = (
     "Answer on this page; exercises that ask for code are checked in the notebook."
@@ -89,7 +90,7 @@ def _exercise(key: str, parts: list[Part], notebook: str) -> str:
         before=before,
         after="".join(part.shown for part in parts[at + 1 :]),
         hidden=any(is_hidden(part.cell) for part in parts[at + 1 :]),
-        solution=solution(exercise) if exercise else "",
+        solution=markdown(solved_text(exercise)) if exercise else "",
         **given,
     )
 
@@ -97,12 +98,3 @@ def _exercise(key: str, parts: list[Part], notebook: str) -> str:
 def is_hidden(cell: NotebookNode) -> bool:
     """True if a cell's output is folded, because it answers the question above."""
     return "hide-output" in cell.metadata.get("tags", ())
-
-
-def solution(exercise: Exercise) -> str:
-    """Return a function's code, or the answer and the reason for it."""
-    answer = exercise.solution
-    if callable(answer):
-        return in_colour(inspect.getsource(answer))
-    words = ", ".join(map(str, answer)) if isinstance(answer, list | tuple) else answer
-    return markdown(f"The answer is `{words}`. {exercise.why}")

@@ -1,6 +1,7 @@
 """Every solution passes, every known mistake is named, nothing passes by accident; and
 a page without Python says the same."""
 
+import ast
 import math
 import random
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from course import kit
 from course.kit.answer_sheet import answer_sheet
 from course.kit.by_hand import RATIOS, TEXTS, answers, compare
 from course.kit.exercise import (
@@ -249,6 +251,19 @@ def test_a_typed_loss_that_differs_is_refused(wrong):
     with pytest.raises(AssertionError, match="the two differ by"):
         compare(mine, right, logp)
     compare(logp.sum(), right, logp)
+
+
+@each
+def test_a_solution_is_shown(key, monkeypatch):
+    """As code that can be read alone, or as the answer with its reason."""
+    shown = []
+    monkeypatch.setattr(kit.exercise, "display", shown.append)
+    kit.solution(key)
+    text, answer = shown[0].data, EVERY[key].solution
+    if callable(answer):
+        ast.parse(text.removeprefix("```python\n").removesuffix("```"))
+    else:
+        assert text.startswith("The answer is `") and text.endswith(EVERY[key].why)
 
 
 WITHOUT_CODE = {key: one for key, one in ALL.items() if not one.cases}

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from IPython.display import Markdown, display
 
 import course
 from course.kit.solved import chapter, remember
@@ -458,11 +459,30 @@ def check(key: str, attempt: Any) -> None:
 def verdict(key: str, attempt: Any) -> str:
     """The sentence that `check` prints."""
     known = exercises()
-    if isinstance(key, str) and key in known:
-        return judged(known[key], attempt)
+    return judged(known[key], attempt) if key in known else _no_exercise(key)
+
+
+def solution(key: str) -> None:
+    """Show a solution: a function's code, or the answer and the reason for it."""
+    known = exercises() | typed_cells()
+    text = solved_text(known[key]) if key in known else _no_exercise(key)
+    display(Markdown(text))
+
+
+def solved_text(exercise: Exercise) -> str:
+    """What `solution` shows, as Markdown."""
+    answer = exercise.solution
+    if callable(answer):
+        return f"```python\n{inspect.getsource(answer)}```"
+    words = ", ".join(map(str, answer)) if isinstance(answer, list | tuple) else answer
+    return f"The answer is `{words}`. {exercise.why}"
+
+
+def _no_exercise(key: Any) -> str:
     if not isinstance(key, str):
         return f'✗ Write the number of the exercise in quotation marks: "{key}".'
     number = key.partition(".")[0]
+    known = exercises()
     here = [one for one in known if one.startswith(f"{number}.")] or ["0.1", "1.1"]
     return (
         f"✗ {key} has no check. Projects have a rubric instead; the exercises here are "
