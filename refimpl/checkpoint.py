@@ -51,8 +51,10 @@ class Checkpoint:
         overwrite: bool = False,
         every: Count = 10,
     ):
-        self.saved: dict | None = load(folder) if resume else None
-        self.folder, self.replaces = Path(folder), resume or overwrite
+        if resume:
+            load(folder)  # tries it; the run loads it again, for its own
+        self.resume, self.replaces = resume, resume or overwrite
+        self.folder = Path(folder)
         self.refuse_to_replace()
         self.folder = writable_folder(folder, "checkpoints")
         self.every = every
@@ -75,8 +77,8 @@ class Checkpoint:
         with lock:
             self.refuse_to_replace()  # once more: two runs may share this object
             self.identity = shared(run)  # now, because a reward may count its calls
-            if self.saved is not None:
-                self.restore(run, self.saved)
+            if self.resume:
+                self.restore(run, load(self.folder))
             try:
                 yield
             except BaseException as error:

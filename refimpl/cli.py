@@ -151,8 +151,6 @@ def train(
     outputs.check()
     reward = reward_of(start.reward)
     task, hooks = task_of(start, reward), outputs.checkpoints()
-    if start.model is not None:
-        hooks.append(first_answers)
     # With --model, those of the first rollout, unless a flag asks for more.
     first = config.rollouts if start.model is not None else None
     if often := outputs.samples_every or (1 if outputs.samples else first):
@@ -208,28 +206,16 @@ def verl_config(algorithm: str, /) -> int:
     return 0
 
 
-def read_log(
-    log: Path, /, *, figure: Path | None = None, overwrite: bool = False
-) -> int:
+def read_log(log: Path, /) -> int:
     """Name the rows of chapter 11's table of symptoms and causes that fit a log.
 
     Args:
         log: TRL's trainer_state.json, verl's metrics as JSON lines, the printed log of
             either, or a CSV.
-        figure: write the six most useful curves to this PNG.
-        overwrite: replace an existing PNG.
     """
-    from refimpl.interop import logs, six_curves, symptoms
+    from refimpl.interop import logs, symptoms
 
-    if figure is not None:
-        check_output(figure, overwrite)
-        if os.path.realpath(figure) == os.path.realpath(log):
-            raise UserError(f"--figure would replace the log '{log}'")
-    known = logs.read(log)
-    print(symptoms.report(known))
-    if figure is not None:
-        six_curves.draw(known, symptoms.findings(known), figure)
-        print(f"wrote {figure}")
+    print(symptoms.report(logs.read(log)))
     return 0
 
 
@@ -407,19 +393,6 @@ def policy_of(
     )
     reader = logprobs.recomputed() if start.recompute else logprobs.log_probs
     return {"model": model, "tokenizer": tokenizer, "task": task, "log_probs": reader}
-
-
-def first_answers(run: Any, step: int) -> None:
-    """Say what to look at if no answer of the first rollout is fully right."""
-    drawn = run.drawn
-    if step == 0 and (best := drawn.correct.max()) < 1:
-        say(
-            f"none of the first {len(drawn.texts)} answers is fully right; the best "
-            f"reward is {best:.2f}. Look at the answers above: are they cut off "
-            "(--max-new-tokens), is the answer found in them (--task-set extract=…), "
-            "do they answer the question at all? If they are simply wrong, take easier "
-            "problems"
-        )
 
 
 def run(given: dict[str, Any], config: TrainConfig, outputs: Outputs) -> int:

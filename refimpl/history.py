@@ -48,7 +48,7 @@ class History:
         return len(self.rows)
 
     def __getitem__(self, name: str) -> list[float]:
-        if self.rows and not any(name in row for row in self.rows):
+        if name not in self.columns:
             raise KeyError(f"no column {name!r}; there are: {', '.join(self.columns)}")
         column = [row.get(name) for row in self.rows]
         return [math.nan if value is None else value for value in column]
@@ -68,7 +68,8 @@ class History:
     @property
     def accuracy(self) -> float:
         """The last held-out accuracy. Raises `UserError` if none was measured."""
-        measured = [a for a in self["accuracy"] if not math.isnan(a)]
+        rows = [row.get("accuracy") for row in self.rows]
+        measured = [accuracy for accuracy in rows if accuracy is not None]
         if not measured:
             raise UserError(
                 f"no accuracy was measured in {len(self)} rollouts: that happens every "

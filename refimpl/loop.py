@@ -74,8 +74,9 @@ def train(
       see `refimpl.samplers`.
     - `corrections`, `loss_terms`: objects in addition to those of `config`,
       such as `loss_terms.Entropy(0.01)`; see `refimpl.loss_terms`.
-    - `teacher`: a model whose log-probs of the sampled tokens an advantage may use, as
-      `advantage="distillation"` and `advantages.with_teacher` do.
+    - `teacher`: a model with the policy's tokenizer. An advantage may use its log-probs
+      of the sampled tokens (`advantage="distillation"`, `advantages.with_teacher`), and
+      a loss term its whole distribution (`loss_terms.Distillation`).
     - `hooks`: functions f(run, step), called after every rollout; see `refimpl.hooks`.
       `progress`: show a bar.
     - `checkpoint_dir`: where to save every tenth rollout, as

@@ -211,7 +211,8 @@ def corrected(
             f"the correction {named(correct)} must return inputs._replace(weight=…), "
             f"or another of the inputs in its shape (B, T), got {shown(back)}"
         )
-    return back
+    metrics = {name: torch.as_tensor(x) for name, x in back.metrics.items()}
+    return back._replace(metrics=metrics)
 
 
 class LossCorrection(Part):

@@ -49,7 +49,7 @@ from refimpl.samplers import Delayed, Rounded
 from refimpl.sampling import Sampler, encode
 from refimpl.sft import WarmStart, warm_start
 from refimpl.tasks import Arithmetic, Calculator
-from refimpl.validation import UserError, guarded
+from refimpl.validation import UserError, check_call, guarded, named
 
 FEW = 8
 """Held-out rows of a task that are tried."""
@@ -139,6 +139,7 @@ def prepare(
     run.corrections = [in_run(run, part) for part in run.corrections]
     run.loss_terms = [in_run(run, part) for part in run.loss_terms]
     if log_probs is not logprobs.log_probs:
+        check_call("log_probs", log_probs, "model", "rollout", "temperature")
         logprobs.check_reader(log_probs, policy, tokenizer, prompts[:2], config)
     return run
 
@@ -225,9 +226,11 @@ def check_objects(
     for part in corrections:
         if isinstance(part, LossTerm):
             raise UserError(f"{type(part).__name__} belongs in loss_terms=[…]")
+        check_call(f"correction {named(part)}", part, "part", "reading", "inputs")
     for part in loss_terms:
         if isinstance(part, LossCorrection):
             raise UserError(f"{type(part).__name__} belongs in corrections=[…]")
+        check_call(f"loss term {named(part)}", part, "part", "reading", "weight")
     ours = [part for part in handed if isinstance(part, Part)]
     for part in ours:
         if part.setting and getattr(config, part.setting):
@@ -235,10 +238,12 @@ def check_objects(
                 f"{part.setting} and {type(part).__name__} are the same: give one of "
                 "them"
             )
-    kinds = [type(part) for part in (*made, *ours)]
-    for kind in kinds:
-        if kinds.count(kind) > 1:
-            raise UserError(f"{kind.__name__} acts twice in this run: give it once")
+    seen: dict[Any, str] = {}  # those with one setting do the same
+    for part in (*made, *ours):
+        kind, name = part.setting or type(part), type(part).__name__
+        if kind in seen:
+            raise UserError(f"{seen[kind]} and {name} are the same: give one of them")
+        seen[kind] = name
 
 
 def refuse_classes(handed: Collection) -> None:
@@ -275,6 +280,7 @@ def sampler_for(
 
 def wrapped(sampler: Sampler, wrap: Callable) -> Sampler:
     """Make the sampler that was handed in. Raises `UserError` if it is none."""
+    check_call("sampler", wrap, "policy")
     own = wrap(sampler)
     if not isinstance(own, Sampler):
         raise UserError(f"sampler must return a refimpl.sampling.Sampler, got {own!r}")
@@ -363,6 +369,7 @@ def by_component(reward, drawn: Responses) -> Tensor:
 def advantages_for(method: Algorithm, config: TrainConfig) -> Callable:
     """Return f(scored) → advantages per token, a critic's targets, and metrics."""
     estimator = NAMED.get(config.advantage, method.advantages)
+    check_call("advantages", estimator, "scored")
     each = advantages.PerToken(estimator, f"the advantages of {method.name}")
     if not method.critic:
         return each
@@ -442,6 +449,8 @@ def hooks_for(
     cannot be used.
     """
     refuse_classes(hooks)
+    for hook in hooks:
+        check_call(f"hook {named(hook)}", hook, "run", "step")
     own = sorted(hooks, key=lambda hook: isinstance(hook, Checkpoint))
     if folder is not None:
         if any(isinstance(hook, Checkpoint) for hook in hooks):

@@ -4,7 +4,8 @@
 
 `Delayed`, `InFlight` and `Rounded` are functions of the policy's sampler. The sampler
 that they return has a model of its own, and `sync` updates it from the policy, before
-the first rollout and after the updates of each rollout.
+the first rollout and after the updates of each rollout. (Change that copy alone: the
+policy's own weights are those that are trained.)
 """
 
 import itertools

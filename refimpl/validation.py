@@ -10,6 +10,7 @@
 pydantic checks numbers and texts, jaxtyping the types and shapes of tensors.
 """
 
+import contextlib
 import difflib
 import functools
 import inspect
@@ -211,6 +212,16 @@ def expected(annotation: Any) -> str:
         return f"a list, each {expected(inner[0])}"
     cls = origin or annotation
     return WORDS.get(cls, f"of type {cls.__name__}")
+
+
+def check_call(what: str, function: Callable, *arguments: str) -> None:
+    """Raise `UserError` unless `function` can be called with these arguments."""
+    try:
+        with contextlib.suppress(ValueError):  # a builtin may have no signature
+            inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        known = ", ".join(arguments)
+        raise UserError(f"{what} is called as f({known}): {error}") from None
 
 
 def named(part: Callable) -> str:

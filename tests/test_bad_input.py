@@ -318,7 +318,19 @@ BEFORE |= {
     "entropy_bonus AdaptiveEntropy same": [
         small(entropy_bonus=0.1) | {"loss_terms": [AdaptiveEntropy()]}
     ],
-    "Entropy twice": [{"loss_terms": [Entropy(0.1), Entropy(0.1)]}],
+    "Entropy same": [
+        {"loss_terms": [Entropy(0.1), Entropy(0.1)]},
+        {"loss_terms": [Entropy(0.1), AdaptiveEntropy()]},
+    ],
+    # Called with other arguments than it takes
+    "hook f(run, step)": [{"hooks": [lambda run: None]}],
+    "term f(part, reading, weight)": [{"loss_terms": [Delayed(1)]}],
+    "correction f(part, reading, inputs)": [{"corrections": [lambda inputs: inputs]}],
+    "advantages f(scored)": [
+        {"algorithm": replace(GRPO, advantages=lambda rewards, group: rewards)}
+    ],
+    "log_probs f(model, rollout, temperature)": [{"log_probs": lambda m, r: None}],
+    "sampler f(policy)": [{"sampler": rl.sample}],
     "corrections SamplerMismatch same": [
         small(corrections={"opsm": 0.1})
         | {"corrections": [SamplerMismatch({"opsm": 0.1})]}

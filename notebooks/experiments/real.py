@@ -19,7 +19,7 @@ from experiments.experiment import Experiment, trained
 from experiments.store import DATA
 from refimpl.config import TrainConfig
 from refimpl.evaluation import mean_at, scores
-from refimpl.pretrained.answers import contains_answer
+from refimpl.pretrained.answers import numbers
 from refimpl.pretrained.chat import Chat
 from refimpl.pretrained.gym import ReasoningGym
 from refimpl.pretrained.loading import load
@@ -120,6 +120,18 @@ def format_reward(prompts: Any, completions: Collection[str], **columns) -> list
     return [float(bool(re.search(r"\d\W*$", text))) for text in completions]
 
 
+def lax_reward(
+    prompts: Any, completions: Collection[str], *, answer: Collection[str], **columns
+) -> list[float]:
+    """Reward 1.0 if the right number is among those of an answer: easily fooled.
+
+    A completion that lists all numbers always gets the reward, which is chapter 13's
+    example of reward hacking.
+    """
+    pairs = zip(completions, answer, strict=True)
+    return [float(float(a) in map(float, numbers(text))) for text, a in pairs]
+
+
 def whole_answer(
     prompts: Any, completions: Collection[str], *, answer: Collection[str], **columns
 ) -> list[float]:
@@ -131,7 +143,7 @@ REWARDS = {
     "right": None,
     "random": random_reward,
     "format": format_reward,
-    "lax": contains_answer,
+    "lax": lax_reward,
     "whole": whole_answer,
 }
 

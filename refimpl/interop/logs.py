@@ -3,7 +3,7 @@
 Five forms are tried, and the one that yields the most rows is used: JSON (TRL's
 `trainer_state.json`), JSON lines (verl's file logger, tinker's, `History.save`),
 dictionaries as TRL, OpenRLHF, slime and miles print them, the lines that verl prints,
-and tables (CSV, also W&B's and TensorBoard's, and what TRL shows in a notebook). The
+and tables (CSV, also W&B's, and what TRL shows in a notebook). The
 tables `names` and `patterns` in `symptoms.toml` translate the names of columns.
 """
 
@@ -42,7 +42,6 @@ BARE = re.compile(r":\s*([\w.]+\([^()]*\)|-?(?:nan|inf)\b)")
 """A value that Python prints and does not read: np.float64(0.5), nan."""
 CONSOLE = re.compile(r"\bstep:(\d+) - (.+)")
 MEAN = re.compile(r"^(mean|avg|average)_|[/_](mean|avg)$")
-THOUSANDS = re.compile(r'"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?"')
 CALL = re.compile(r"[\w.]+\(([^(),]+)[^()]*\)")
 
 
@@ -51,14 +50,12 @@ class Log(NamedTuple):
 
     A missing number is None; NaN and infinity stay as they are. If several columns mean
     accuracy, or are parts of a reward, each has a key of its own, such as "rewards: …".
-    `notes` are sentences on what has not been read.
     """
 
     path: str
     steps: list[float]
     columns: dict[str, list[float | None]]
     called: dict[str, str]
-    notes: tuple[str, ...] = ()
 
     def seen(self, key: str) -> list[tuple[int, float]]:
         """Return the finite numbers of a column, each with the index of its row."""
@@ -89,11 +86,11 @@ def read(path: str | Path) -> Log:
     text = data.decode("utf-16" if wide else "utf-8-sig", errors="replace")
     if "\0" in text:
         raise UserError(f"{path} is a binary file; {EXPECTED}")
-    logged, notes = of_one_run(rows_of(text, Path(path).name))
+    logged = rows_of(text)
     called = named(dict.fromkeys(name for row in logged for name in row))
     known = [name for ours, name in called.items() if is_known(ours)]
     rows = [row for row in logged if any(number(row.get(n)) is not None for n in known)]
-    rows, more = merged(rows)
+    rows = merged(rows)
     cells = {o: [number(row.get(name)) for row in rows] for o, name in called.items()}
     cells = {o: x for o, x in cells.items() if x.count(None) < len(x)}
     columns = {o: x for o, x in cells.items() if any(x) or o not in DATA["unset"]}
@@ -107,15 +104,15 @@ def read(path: str | Path) -> Log:
         )
     steps = columns.get("step", [None] * len(rows))
     numbered = [float(i) if s is None else s for i, s in enumerate(steps)]
-    return Log(str(path), numbered, columns, called, notes + more)
+    return Log(str(path), numbered, columns, called)
 
 
-def rows_of(text: str, file: str) -> list[Row]:
+def rows_of(text: str) -> list[Row]:
     """Read a text in the form that gives the most rows with a column that only
     reinforcement learning logs."""
     forms = (as_json, as_json_lines, as_printed, as_verl_prints, as_table)
     read = ([row for row in form(text) if isinstance(row, dict)] for form in forms)
-    found = [[flat(row, file) for row in rows] for rows in read]
+    found = [[flat(row) for row in rows] for rows in read]
     return max(found, key=lambda rows: (sum(map(signals, rows)), bool(rows)))
 
 
@@ -172,7 +169,6 @@ def as_verl_prints(text: str) -> Iterator[Row]:
 def as_table(text: str) -> list[Row]:
     """Read a table. Its first line has the name of a known column, or is the text's;
     its separator is the most frequent of comma, semicolon, tab and bar in that line."""
-    text = THOUSANDS.sub(lambda found: found[0].replace(",", ""), text)
     lines = text.strip("\n").splitlines() or [""]
     signs = [max(",;\t|", key=line.count) for line in lines]
     cells = (map(str.strip, line.split(sign)) for line, sign in zip(lines, signs))
@@ -192,10 +188,9 @@ def parsed(text: str) -> Any:
         return None
 
 
-def flat(row: Row, file: str) -> Row:
+def flat(row: Row) -> Row:
     """Unpack dictionaries in a row; mark what an evaluation has measured; call its step
-    "step"; add what others log in parts; name TensorBoard's one curve after its file.
-    """
+    "step"; add what others log in parts."""
     row = {
         str(m if n in ("data", "metrics") else f"{n}/{m}" if m else n): v
         for n, x in row.items()
@@ -203,9 +198,6 @@ def flat(row: Row, file: str) -> Row:
     }
     if str(row.pop("eval", "")).lower() == "true":
         row = {n if ours(n) == "step" else f"eval/{n}": x for n, x in row.items()}
-    if {*row} == {"Wall time", "Step", "Value"}:
-        tag = re.search(r"tag-(?:train_)?(.+?)(?: \(\d+\))?\.csv$", file)
-        row[tag[1] if tag else "Value"] = row.pop("Value")
     most, least = (number(row.get(f"critic/score/{x}")) for x in ("max", "min"))
     mixed = number(row.get("env/all/by_group/frac_mixed"))
     if most is not None and least is not None:
@@ -217,19 +209,6 @@ def flat(row: Row, file: str) -> Row:
         step = row[min(steps, key=rank)]
         row["step"] = step.partition("/")[0] if isinstance(step, str) else step  # 5/200
     return row
-
-
-def of_one_run(rows: list[Row]) -> tuple[list[Row], tuple[str, ...]]:
-    """Keep the columns of the first run: W&B's export calls one "run - name", and its
-    extremes "run - name__MIN"."""
-    every = dict.fromkeys(n for row in rows for n in row if isinstance(n, str))
-    runs = dict.fromkeys(n.rpartition(" - ")[0] for n in every if " - " in n)
-    first, *others = runs or [""]
-    kept = {n for n in every if n.rpartition(" - ")[0] in ("", first)}
-    kept = {n for n in kept if not n.endswith(("__MIN", "__MAX"))}
-    rows = [{n: x for n, x in row.items() if n in kept} for row in rows]
-    note = f"Of the {len(runs)} runs in this file only {first} is read."
-    return rows, (note,) if others else ()
 
 
 def named(names: Iterable[str]) -> dict[str, str]:
@@ -256,8 +235,8 @@ def rank(name: str) -> int:
 
 @cache
 def meaning(name: str) -> tuple[str, int]:
-    """Return `ours` and `rank`. W&B and TensorBoard put the run and the mode before a
-    name, TRL puts spaces into it in a notebook, and others "mean"."""
+    """Return `ours` and `rank`. W&B puts run and mode before a name, TRL puts spaces
+    into it in a notebook, and others "mean"."""
     plain = name.rpartition(" - ")[2].replace(" / ", "/").strip().lower()
     plain = plain.removeprefix("train/")
     known = plain if plain in KNOWN else MEAN.sub("", plain)
@@ -274,31 +253,25 @@ def is_known(key: str, columns: Iterable[str] = READ_BY_RULES) -> bool:
     return key.partition(": ")[0] in columns
 
 
-def merged(rows: list[Row]) -> tuple[list[Row], tuple[str, ...]]:
+def merged(rows: list[Row]) -> list[Row]:
     """Join the rows of each step, and sort them, if every row has a step.
 
     An evaluation has a row of its own. If a cell occurs twice, the last one counts,
     because a resumed run logs some steps again; but in a row whose reward is NaN, which
-    fills gaps, NaN replaces nothing. Steps that begin again are numbered on.
+    fills gaps, NaN replaces nothing.
     """
     steps: list[Any] = [number(row.get("step")) for row in rows]
     if any(step is None or not math.isfinite(step) for step in steps):
-        return rows, ()
+        return rows
     joined: dict[Any, Row] = {}
-    last, shift, notes = -math.inf, 0.0, tuple[str, ...]()
     for step, row in zip(steps, rows):
-        old = joined.get(step + shift, {})
+        old = joined.get(step, {})
         new = {n: x for n, x in row.items() if x not in (None, "")}
-        had = {n: x for n, x in old.items() if str(x).lower() != "nan"}
-        if any(ours(n) == "reward" and str(x).lower() == "nan" for n, x in new.items()):
-            new |= {n: x for n, x in had.items() if str(new.get(n)).lower() == "nan"}
-        again = [n for n in had if is_known(ours(n)) and new.get(n, had[n]) != had[n]]
-        if again and last > step <= steps[0]:
-            notes = (f"Steps begin again after {max(joined):g}; they are numbered on.",)
-            old, shift = {}, max(joined) + 1 - step
-        joined[step + shift] = old | new | {"step": step + shift}
-        last = step
-    return [joined[step] for step in sorted(joined)], notes
+        gaps = {n for n, x in new.items() if str(x).lower() == "nan"}
+        if any(ours(name) == "reward" for name in gaps):
+            new = {n: x for n, x in new.items() if n not in gaps & old.keys()}
+        joined[step] = old | new
+    return [joined[step] for step in sorted(joined)]
 
 
 def number(value: Any) -> float | None:

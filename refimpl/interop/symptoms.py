@@ -328,7 +328,6 @@ def report(log: Log) -> str:
     """Format the findings, and the rows that could not be judged, for the terminal."""
     steps, found = log.steps, findings(log)
     lines = [f"{log.path}: {len(steps)} rows, steps {steps[0]:g} to {steps[-1]:g}"]
-    lines += log.notes
     if all(finding.harmless for finding in found):
         lines.append("No symptom was found, which is no proof that all is well.")
     for place, finding in enumerate(found, 1):

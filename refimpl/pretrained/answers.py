@@ -56,7 +56,7 @@ def extracted(completion: str, answer: Any, how: Extract = "whole") -> str:
     if how != "last":
         return text
     if NUMBER.fullmatch(reference):
-        return ["", *_numbers(text)][-1]
+        return ["", *numbers(text)][-1]
     lines = [line for line in text.splitlines() if not line.strip().startswith("```")]
     lines = "\n".join(lines).strip().splitlines()
     if "\n" in reference:
@@ -86,7 +86,8 @@ def _in_box(text: str) -> str | None:
     return ""
 
 
-def _numbers(text: str) -> list[str]:
+def numbers(text: str) -> list[str]:
+    """Return the numbers in a text, without commas."""
     text = text.translate(_DASHES)
     return [number.replace(",", "") for number in NUMBER.findall(text)]
 
@@ -103,29 +104,6 @@ def habit(completion: str) -> str:
     if not text.split()[1:] and "=" not in text:
         return "bare"
     return "equation" if "=" in text else "sentence"
-
-
-@guarded
-def contains_answer(
-    prompts: Any, completions: Collection[Any], *, answer: Collection[Any], **columns
-) -> list[float]:
-    """Reward 1.0 if the text contains the right answer: lenient, and easily fooled.
-
-    A completion that lists all numbers always gets the reward, which is chapter 13's
-    example of reward hacking. Numbers are compared by value, so that 1,000 equals
-    1000.0. Only the end of a long text is searched.
-    """
-    return [
-        float(isinstance(text, str) and _contains(text, str(right).strip()))
-        for text, right in zip(completions, answer, strict=True)
-    ]
-
-
-def _contains(text: str, right: str) -> bool:
-    text = text[-judge.MAX_ANSWER_CHECKED :]
-    if NUMBER.fullmatch(right):
-        return float(right.replace(",", "")) in map(float, _numbers(text))
-    return bool(right) and right in text
 
 
 @guarded

@@ -1,7 +1,5 @@
 """Tasks as conversations: prompts in a model's chat template."""
 
-import contextlib
-import warnings
 import zlib
 from collections.abc import Collection
 from dataclasses import field
@@ -11,11 +9,10 @@ from transformers import PreTrainedTokenizerBase
 
 from refimpl.checkpoint import identity
 from refimpl.rewards import Prompt, said
-from refimpl.tasks import TaskWarning
 from refimpl.validation import Count, Seed, UserError, checked, guarded, one_line
 
-MARKS = "Is 4711 odd?", "Answer 1213.", "It is 1415."
-"""A question, a system message and an answer, with which templates are tested."""
+MARKS = "Is 4711 odd?", "Answer 1213."
+"""A question and a system message, with which templates are tested."""
 
 
 @checked
@@ -39,8 +36,7 @@ class Chat:
     `switches` are options of the template, such as `{"enable_thinking": False}`.
 
     Raises `UserError` if the tokenizer has no chat template, or if its template leaves
-    out the question (templates for a list of parts do) or the system message. Warns if
-    a turn ends with a token other than the tokenizer's `eos_token`.
+    out the question (templates for a list of parts do) or the system message.
     """
 
     task: Any
@@ -49,7 +45,7 @@ class Chat:
     switches: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        question, system, answer = MARKS
+        question, system = MARKS
         system = self.system and system
         text = self._rendered(question, system)
         for what, mark in (("question", question), ("system message", system)):
@@ -58,21 +54,6 @@ class Chat:
                     f"the tokenizer's chat template leaves out the {what}: set "
                     "tokenizer.chat_template to one that takes it, as a text"
                 )
-        with contextlib.suppress(UserError):  # this template may take no answers
-            self._check_end(self._rendered(question, system, answer))
-
-    def _check_end(self, text: str) -> None:
-        """Warn if the text after an answer has special tokens, but no EOS."""
-        eos, after = str(self.tokenizer.eos_token), text.partition(MARKS[2])[2]
-        special = [s for s in self.tokenizer.all_special_tokens if s in after]
-        if special and eos not in special:
-            warnings.warn(
-                f"the chat template ends a turn with {special[0]!r}, but the eos_token "
-                f"is {eos!r}: unless the model's generation_config names the first "
-                "token too, an answer runs on after its end",
-                TaskWarning,
-                stacklevel=5,
-            )
 
     def __repr__(self) -> str:
         """Name the task, the system message, and the template by its hash."""
@@ -110,11 +91,9 @@ class Chat:
         first = [] if system is None else [said("system", system)]
         return [*first, *getattr(question, "messages", [said("user", question)])]
 
-    def _rendered(self, question: str, system: str | None, answer: str = "") -> str:
+    def _rendered(self, question: str, system: str | None) -> str:
         messages = self._messages(question, system)
-        if answer:
-            messages.append(said("assistant", answer))
-        own = {"tokenize": False, "add_generation_prompt": not answer}
+        own = {"tokenize": False, "add_generation_prompt": True}
         try:
             return self.tokenizer.apply_chat_template(messages, **self.switches | own)
         except Exception as error:  # whatever a template raises

@@ -1,15 +1,14 @@
 """Several reward functions as one."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from refimpl.checkpoint import identity
 from refimpl.rewards import scored
-from refimpl.validation import UserError
+from refimpl.validation import UserError, checked
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@checked
 class Sum:
     """Several reward functions as one: Σ weight · component.
 
@@ -21,20 +20,19 @@ class Sum:
     component's mean.
     """
 
-    components: dict[str, Callable]
-    weights: Sequence[float] | None = None
+    components: Mapping
+    weights: tuple[float, ...] | None = None
 
-    def __post_init__(self):
-        if not isinstance(self.components, Mapping) or not self.components:
-            raise UserError("components must be a dictionary of reward functions")
-        given = [1.0] * len(self.components) if self.weights is None else self.weights
-        if isinstance(given, Mapping) or len(given) != len(self.components):
+    def __post_init__(self) -> None:
+        names = [*self.components]
+        weights = [1.0] * len(names) if self.weights is None else self.weights
+        if not names or len(weights) != len(names):
             raise UserError(
-                f"weights must be {len(self.components)} numbers, one for each "
-                f"component, got {given}"
+                f"a Sum needs a component, and a weight for each; it has {names} and "
+                f"{self.weights}"
             )
         object.__setattr__(self, "components", dict(self.components))
-        object.__setattr__(self, "weights", tuple(map(float, given)))
+        object.__setattr__(self, "weights", tuple(map(float, weights)))
 
     def __repr__(self) -> str:
         """Return the same text in every process, because a resumed run compares it."""

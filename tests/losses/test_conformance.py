@@ -129,34 +129,6 @@ def test_every_reading_is_told_from_the_paper_by_some_case(title):
     pytest.fail("no case is told from the paper's")
 
 
-SUITE = (
-    """
-EXPECTED = {{"there is no truncated weight": "no sampler of its own"}}
-SCHEMA = 1
-"""
-    + OURS
-)
-
-
-@pytest.mark.ci
-def test_the_cases_are_tests_of_somebody_elses_suite(tmp_path, capsys, monkeypatch):
-    """What differs on purpose is expected, and red where it does so no longer."""
-    monkeypatch.chdir(tmp_path)  # somebody's own repository
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # with fewer than ours
-    plugins = "-p refimpl.interop.conformance.plugin -p no:cacheprovider"
-    said = []
-    for first in (NO_CAP, "pass"):
-        source = SUITE.format(name="dapo", first=first, then="")
-        Path("refimpl_mine.py").write_text(source)
-        code = pytest.main(f"-q -s -rxfE refimpl_mine.py {plugins}".split())
-        said.append((int(code), capsys.readouterr().out))
-    (right, expected), (red, no_longer) = said
-    assert right == 0 and re.search(r"\d+ passed, 2 xfailed", expected), expected
-    assert "no sampler of its own" in expected
-    assert "dapo | TIS, cap 2 | typical" in expected
-    assert red == 1 and "no case shows it: drop it" in no_longer
-
-
 # TRL's and verl's losses, frozen by tests/bridges/report.py
 
 

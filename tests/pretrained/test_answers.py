@@ -61,17 +61,6 @@ def test_the_form_of_an_answer_is_its_habit():
         assert [answers.habit(text) for text in texts] == [form] * 2
 
 
-def test_a_lax_scorer_pays_for_lists_and_words_and_looks_at_the_end_of_a_long_text():
-    right = ["1 2 3 4 5 6 7 8", " " * 4096 + "7", "7.0", "+7", "0.7e1", "70e-1"]
-    wrong = ["8", "77", "7.5", "7" + " " * 4096, "7e999999999999999999999", None]
-    given = [*right, *wrong]
-    scores = answers.contains_answer([], given, answer=[7] * len(given))
-    assert scores == [1.0] * len(right) + [0.0] * len(wrong)
-    assert answers.contains_answer([], ["1,000", "1e3"], answer=["1000"] * 2) == [1, 1]
-    given, right = ["the sun.", "moon", "", "moon"], ["sun", "sun", "sun", ""]
-    assert answers.contains_answer([], given, answer=right) == [1.0, 0.0, 0.0, 0.0]
-
-
 def test_mathematics_is_compared_by_math_verify():
     needs("math_verify")
     right = ["0.5", r"so $\frac{2}{4}$", r"\boxed{\frac12}"]

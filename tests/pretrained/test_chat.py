@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import warnings
 
 import pytest
 from tokenizers.processors import TemplateProcessing
@@ -12,7 +11,7 @@ from refimpl.hooks import Samples
 from refimpl.pretrained.chat import Chat
 from refimpl.rewards import conversational
 from refimpl.sampling import encode
-from refimpl.tasks import Arithmetic, TaskWarning, make_tokenizer
+from refimpl.tasks import Arithmetic, make_tokenizer
 from tests.worlds import TOKENIZER, random_model, small_run
 
 # system: '+', user: '=', assistant: '?', each with ';' at its end
@@ -95,14 +94,6 @@ def test_what_no_template_can_write_is_refused(template, system, sentence):
         Chat(Arithmetic(), tokenizer(template), system)
     assert Chat(Arithmetic(), tokenizer(NO_SYSTEM)).prompt("1+1=") == "1+1="
     assert Chat(Arithmetic(), tokenizer(DEAF), "").prompt("1+1=") == "=1+1=;?"
-
-
-def test_a_turn_that_does_not_end_with_the_eos_is_told():
-    spoken = TEMPLATE.replace("'='}", "'=', 'assistant': '?'}")
-    with pytest.warns(TaskWarning, match="a turn with '<pad>', but the eos_token is"):
-        Chat(Arithmetic(), tokenizer(spoken.replace("+ ';'", "+ '<pad>'")))
-    with warnings.catch_warnings(action="error"):
-        Chat(Arithmetic(), tokenizer(spoken.replace("+ ';'", "+ '<eos>'")))
 
 
 def test_switches_reach_the_template():

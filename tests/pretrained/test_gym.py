@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from refimpl import UserError
-from refimpl.pretrained import answers, judge
+from refimpl.pretrained import judge
 from refimpl.pretrained.gym import EVALUATES, WHY, ReasoningGym
 from refimpl.rewards import columns
 from refimpl.tasks import TaskWarning
@@ -212,7 +212,7 @@ def test_no_scorer_that_is_allowed_evaluates_an_answer(part, tmp_path, monkeypat
 def test_a_scorer_that_evaluates_is_stopped_as_well(name, tmp_path, monkeypatch):
     """Each of those that are refused by name; had it not been, this would stop it."""
     monkeypatch.chdir(tmp_path)
-    dataset = ReasoningGym(name, scorer=answers.contains_answer)
+    dataset = ReasoningGym(name, scorer=lambda **given: [])
     entry = dataset.sample(1, 0)[0]["entry"]
     with pytest.raises(UserError, match=f"scorer of {name} tried to evaluate"):
         judge.scores(("reasoning_gym", name, {}), [HOSTILE[0]], [entry])

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from refimpl import UserError
 from refimpl.checkpoint import identity
@@ -41,10 +40,11 @@ def test_a_sum_by_hand():
     assert calls == [2]
     assert plain(PROMPTS, COMPLETIONS, answer=[3, 7]) == [3.0, 2.5]
     for wrong in ([closeness],), ({},), (parts, (1,)), (parts, {"near": 1, "size": 2}):
-        with pytest.raises(UserError, match=r"must be (2 n|a d)"):
+        with pytest.raises(
+            UserError, match=r"(nents|weights) must be|a Sum needs"
+        ):
             Sum(*wrong)
-    for kind in (np.array, torch.tensor, list):  # which become plain numbers
-        assert Sum(parts, kind([1, 0.5])).weights == (1.0, 0.5)
+    assert Sum(parts, [1, np.float64(0.5)]).weights == (1.0, 0.5)
 
 
 def test_components_of_another_function_are_recorded_and_pay_nothing():

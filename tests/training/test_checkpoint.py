@@ -104,6 +104,15 @@ def test_resuming_a_finished_run_trains_no_more(tmp_path, monkeypatch):
     assert again == whole and same_weights(again.model, whole.model)
 
 
+def test_an_object_that_resumes_twice_goes_on_from_the_newest_file(tmp_path):
+    settings = {"reward": fixed_noise, "max_new_tokens": 12}
+    whole = small_run(rollouts=4, **settings)
+    small_run(rollouts=2, checkpoint_dir=tmp_path, **settings)
+    hook = Checkpoint(tmp_path, resume=True)
+    parts = [small_run(rollouts=n, hooks=[hook], **settings) for n in (3, 4)]
+    assert parts[1] == whole and same_weights(parts[1].model, whole.model)
+
+
 def test_a_damaged_file_is_one_clear_error(tmp_path):
     """Cut off; a weight changed, where the file still opens; another version's."""
     small_run(rollouts=1, checkpoint_dir=tmp_path)

@@ -239,7 +239,7 @@ def test_an_output_that_fails_costs_no_other(capsys, monkeypatch):
 
 
 def test_problems_and_a_reward_of_ones_own(capsys):
-    """The first rollout's answers are shown, and what to look at, as none is right."""
+    """The first rollout's answers are shown."""
     rows = [{"prompt": f"{i}+1=", "answer": f"{i + 1}"} for i in range(6)]
     Path("mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
     reward = "def half(prompts, completions, *, answer, **columns):\n"
@@ -249,9 +249,8 @@ def test_problems_and_a_reward_of_ones_own(capsys):
     Path("rewards.py").write_text(reward)
     line = f"{RUN} --rollouts 2 --data mine.jsonl --reward rewards.py:half"
     assert run(line) == 0
-    shown = capsys.readouterr()
-    assert len(re.findall("step 0  reward 0.[45]0", shown.out)) == 4
-    assert shown.err.count("best reward is 0.50") == 1 and "8 answers" in shown.err
+    shown = capsys.readouterr().out
+    assert len(re.findall("step 0  reward 0.[45]0", shown)) == 4
 
 
 # Outputs
@@ -263,8 +262,6 @@ def test_what_is_there_is_replaced_only_if_that_is_asked_for(capsys, monkeypatch
         assert run(f"{RUN} --rollouts 1 {output}") == 2
         assert "exists already" in capsys.readouterr().err
     assert Path("file").read_text() == "mine"
-    assert run("read-log h.csv --figure file") == 2
-    assert "'file' exists already" in capsys.readouterr().err
     line = f"{RUN} --rollouts 1 --checkpoint-dir c"
     assert run(line) == 0 and run(line) == 2
     assert "--resume" in capsys.readouterr().err
@@ -298,7 +295,6 @@ LINES: dict[str, str] = {
     f"{RUN} --history x --samples x": "--history 'x' lies in --samples 'x'",
     f"{RUN} --history p/h --save ./p": "--history 'p/h' lies in --save 'p'",
     f"{RUN} --save c/p --checkpoint-dir c": "--save 'c/p' lies in --checkpoint-dir 'c'",
-    "read-log file --figure file --overwrite": "would replace the log 'file'",
 }
 ALONE = "--lora=r=16 --all-weights --merge --recompute --system=x --no-chat".split()
 LINES |= {f"{GRPO} {flag}": "need a --model" for flag in ALONE}

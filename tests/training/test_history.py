@@ -51,6 +51,8 @@ def test_a_column_has_one_number_a_rollout_and_nan_where_there_is_none():
     assert [math.isnan(value) for value in history["kl"]] == [True, True, False]
     with pytest.raises(KeyError, match=r"'rewards'.*step, reward, accuracy"):
         history["rewards"]
+    with pytest.raises(KeyError, match="'reward'"):
+        History("run.csv")["reward"]  # for History.load("run.csv")
 
 
 def test_accuracy_is_the_last_one_measured():
