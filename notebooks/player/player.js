@@ -97,7 +97,9 @@ function svg(name, settings = {}, children = []) {
 /* A control with its label and its value in letters; `follow(stop)` shows a stop. */
 function control(id, about, moved) {
   const name = `${id}-${about.name}`;
-  const label = element("label", { htmlFor: name, textContent: about.label });
+  const words = about.label.split(/_(old|high|low|pos|neg|min|max|cache)\b/);
+  const label = element("label", { htmlFor: name }, words.map((word, i) =>
+    i % 2 ? element("sub", { textContent: word }) : word)); // π_old with an index
   if (about.kind === "menu") {
     const options = about.labels.map((text, i) => new Option(text, i));
     const menu = element("select", { id: name }, options);

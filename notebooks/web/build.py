@@ -249,10 +249,13 @@ def arrows(page: Page, pages: Collection[Page]) -> list[tuple[str, Page]]:
     """
     group = [other for other in pages if other.group == page.group]
     at = group.index(page)
-    links = [("prev", other) for other in group[:at][-1:]]
-    links += [("next", other) for other in group[at + 1 :][:1]]
     every = [other for other in pages if other.group in (CORE, ELECTIVES)]
-    later = sorted((p for p in every if p.file > page.file), key=lambda p: p.file)
+    every = sorted(every, key=lambda other: other.file)
+    # Before the first elective stands the chapter that it follows.
+    before = group[:at] or [p for p in every if p.file < page.file and page in every]
+    links = [("prev", other) for other in before[-1:]]
+    links += [("next", other) for other in group[at + 1 :][:1]]
+    later = [other for other in every if other.file > page.file]
     if page.group == ELECTIVES:
         later = [other for other in later if other.group == CORE]
     across = [p for p in later[:1] if p.group != page.group and page in every]

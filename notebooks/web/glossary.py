@@ -17,6 +17,8 @@ MARKED = tomllib.loads(
     (Path(__file__).parent / "glossary.toml").read_text(encoding="utf-8")
 )
 """Phrases of each chapter in which a term is explained, with the term in brackets."""
+OTHERWISE = MARKED.pop("otherwise")
+"""Symbols with another meaning in a chapter, where they are not explained."""
 
 
 def addresses(pages: Mapping[str, Page]) -> dict[str, str]:
@@ -77,8 +79,11 @@ def script(page: Page) -> bytes:
         anchor: [term, meaning] for anchor, term, meaning in TERMS.findall(page.body)
     }
     table = page.body.partition('<h2 id="glossary">')[0]
-    symbols = {letters(s): [s, meaning] for s, meaning in SYMBOLS.findall(table)}
-    data = json.dumps({"terms": terms, "symbols": symbols}, ensure_ascii=False)
+    symbols = dict[str, list[str]]()
+    for symbol, meaning in SYMBOLS.findall(table):  # w is explained before w g r Â
+        symbols.setdefault(letters(symbol), [symbol, meaning])
+    known = {"terms": terms, "symbols": symbols, "otherwise": OTHERWISE}
+    data = json.dumps(known, ensure_ascii=False)
     return f"courseGlossary({data});".encode()
 
 

@@ -54,6 +54,10 @@ def mathml(formula: str, display: str = "inline") -> str:
         raise ValueError(f"invalid formula: ${formula}$ (what is {unknown[1]}?)")
     markup = markup.replace(' xmlns="http://www.w3.org/1998/Math/MathML"', "")
     whole = ElementTree.fromstring(markup)
+    for cell in whole.iter("mtd"):  # one row, whose spaces CSS leaves alone
+        row = Element("mrow")
+        row.extend(cell)
+        cell[:] = [row]
     for row in [*whole.iter()]:
         mend_signs(row)
         mend_powers(row)

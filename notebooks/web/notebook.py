@@ -19,9 +19,11 @@ from web.page import Page, SiteError, enlarged, size_of, sized
 FOLDED = "hide-input"
 FOLD = '<details class="fold{}"><summary>{}</summary>{}</details>'
 ELSEWHERE = re.compile(
-    r" ?For finer steps\b[^.]*\.| In JupyterLab the picture moves [^.]*\.[^.]*\."
+    r" ?For finer steps\b[^.]*\.| In JupyterLab the picture moves [^.]*\."
+    r"|, and for finer steps, run the first cell and the one below"
+    r"| ?Answer (?:like|as)(?: in)? `\(.*?\)`\."
 )
-"""What a picture needs, or gains, in a notebook; on the page it just moves."""
+"""What a picture or an answer needs in a notebook: a page moves, and has buttons."""
 
 
 class Chapter:

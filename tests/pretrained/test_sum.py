@@ -40,9 +40,7 @@ def test_a_sum_by_hand():
     assert calls == [2]
     assert plain(PROMPTS, COMPLETIONS, answer=[3, 7]) == [3.0, 2.5]
     for wrong in ([closeness],), ({},), (parts, (1,)), (parts, {"near": 1, "size": 2}):
-        with pytest.raises(
-            UserError, match=r"(nents|weights) must be|a Sum needs"
-        ):
+        with pytest.raises(UserError, match=r"(nents|weights) must be|a Sum needs"):
             Sum(*wrong)
     assert Sum(parts, [1, np.float64(0.5)]).weights == (1.0, 0.5)
 

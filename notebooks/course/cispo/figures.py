@@ -111,7 +111,8 @@ def cispo_explorer() -> explorer.Explorer:
             what = ", ScaleRL's: no token is dropped"
         else:
             what = ": no token is dropped"
-        return [draw.say(figure, f"CISPO, cap {max_ratio:g}{what}")]
+        name = "PPO" if mask == "both halves" and max_ratio == 10 else "CISPO"
+        return [draw.say(figure, f"{name}, cap {max_ratio:g}{what}")]
 
     masks = ["off", "upper half", "lower half", "both halves"]
     return explorer.Explorer(
@@ -170,7 +171,7 @@ def walk_explorer(paths: Mapping[str, Sequence[Sequence[float]]]) -> explorer.Ex
             gone.append(f"{label} {len(forks) - alive}")
             axis.set_title(f"{label}: {alive} of {len(forks)} have a gradient")
         moved = [x for axis, _, dots, _ in parts for x in (dots, axis.title)]
-        said = f"Before update {k}: good forks let go, {' and '.join(gone)}"
+        said = f"Before update {k}: good forks dropped: {', '.join(gone)}"
         return [*moved, draw.say(figure, said)]
 
     count = len(next(iter(paths.values()))[0])

@@ -19,7 +19,7 @@ MISREADINGS = [
     Misreading(
         "cispo_clips_both_sides",
         "CISPO clips the ratio on both sides, to [1 − ε_low, 1 + ε_high].",
-        "Eq. 5 is printed with both, but M1 sets no lower bound: a floor of 0.8 "
+        "Eq. 5 is printed with two bounds, but M1 sets no lower one: a floor of 0.8 "
         "makes tokens that have become unlikely push harder than their ratio says.",
         {"max=cap": "1 - LOW, cap"},
         cispo,

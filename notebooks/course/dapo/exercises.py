@@ -89,7 +89,7 @@ EXERCISES = (
         "right.std(1) > 0`. If the punishment counts, a group of wrong answers "
         "with one long answer is live, and trains the policy on brevity alone.",
         mistakes={
-            "Line 5 is right: Eq. 13 is added to the correctness reward. "
+            "Line 5 is right: the punishment is added to the correctness reward. "
             "But who reads R next, and should it?": "5b",
             "The punishment belongs in the advantages, as line 9 has it: look at "
             "what decides which groups are kept.": "9d",

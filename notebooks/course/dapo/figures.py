@@ -159,7 +159,7 @@ def group_explorer(price_of: Callable) -> explorer.Explorer:
         cost = price_of(size, k / size) if live else float("nan")
         dot.set_data([k / size] if live else [], [cost] if live else [])
         right.set_title(
-            f"a live group: {cost:.1f} responses" if live else "no group is ever live"
+            f"a live group: {cost:.1f} responses" if live else "a live group: never"
         )
         said = f"{k} of {size} right: {'kept' if live else 'thrown away'}"
         return [*bars, dead, line, dot, right.title, draw.say(figure, said)]

@@ -53,8 +53,8 @@ MISREADINGS = [
     Misreading(
         "constant_but_std",
         "Dividing by a constant is Dr. GRPO.",
-        "That is half of it. The std still boosts uneven groups. They are two "
-        "settings, and TRL and verl keep the std unless you turn it off.",
+        "That is half of it. The std still boosts uneven groups. Divisor and std are "
+        "two settings, and TRL and verl keep the std unless you turn it off.",
         {
             "rewards - rewards.mean()": (
                 "(rewards - rewards.mean()) / (rewards.std() + 1e-6)"

@@ -184,7 +184,7 @@ EXERCISES = (
             "one.": 0.5,
             "That is with the std over G. The sample std divides by G − 1.": -1.73,
             "A reward of 0 is not an advantage of 0. Compare it with the mean.": 0.0,
-            "That is the reward minus the mean of the *others*, as in chapter 01. GRPO "
+            "That is the reward minus the mean of the others, as in chapter 01. GRPO "
             "subtracts the mean of all four, and divides by the std.": -1.0,
         },
     ),

@@ -71,8 +71,9 @@ MISREADINGS = [
     Misreading(
         "summed_log_ratio",
         "A response's ratio is the exponential of its summed log-ratios.",
-        "GRPO's ratio belongs to a token. The sum grows with the length: ten tokens at "
-        "1.05 give 1.63 and are clipped, though no token is near its bound.",
+        "GRPO's ratio belongs to a token. A product of ratios moves away with the "
+        "length: ten tokens at 1.05 give 1.63 and are clipped, though no token is near "
+        "its bound.",
         {
             "(logp - old_logp).exp()": (
                 "((logp - old_logp) * mask).sum(-1, keepdim=True).exp().expand_as(mask)"

@@ -193,10 +193,10 @@ def gspo_explorer() -> explorer.Explorer:
             "fork": explorer.slider("fork Δ", 0.3, 0.0, 2.0, 0.05),
         },
         {
-            "paper's ε": {"low": 3e-4, "high": 4e-4},
+            "paper's ε": PAPER,
             "paper's ε × 100": {"low": 0.03, "high": 0.04},
-            "a chain of thought": {"n": LONGEST, "sigma": 0.01, "fork": 0.0},
-            "a short guess": {"n": 4, "sigma": 0.05, "fork": 1.0},
+            "a chain of thought": {"n": LONGEST, "sigma": 0.01, "fork": 0.0, **PAPER},
+            "a short guess": {"n": 4, "sigma": 0.05, "fork": 1.0, **PAPER},
         },
         stakes=outcome,
         prediction=stakes.Prediction(
@@ -208,6 +208,10 @@ def gspo_explorer() -> explorer.Explorer:
         ),
         name="05_spread",
     )
+
+
+PAPER = {"low": 3e-4, "high": 4e-4}
+"""The paper's ε."""
 
 
 def _said(grpo: float, gspo: float) -> str:

@@ -250,7 +250,7 @@ def _of_parts(exercise: Exercise, attempt: Sequence) -> str:
             return (
                 f"{says.partition('. ')[0].rstrip('.')}. And the reason is another one."
             )
-    return f"{innocent}, and the reason is another one."
+    return f"Line {line} does what it should, and the reason is another one."
 
 
 def _number(part: Any) -> Any:

@@ -80,7 +80,7 @@ EXERCISES = (
         why="The expected gradient of k1 is the mean score, Σ π ∇log π = ∇ Σ π = 0. "
         "Its value follows the KL, its gradient does not.",
         mistakes={
-            "The *value* of k1 is right on average. But training follows its gradient: "
+            "The value of k1 is right on average. But training follows its gradient: "
             "what is ∇k1 = ∇log π, averaged over π?": "falls",
             "A gradient that pushes away from the reference would have to point "
             "somewhere. What is the mean of ∇log π under π?": "rises",

@@ -119,7 +119,7 @@ def three_answers() -> Batch:
 RULES = {
     "the highest entropy": ("trained on", lambda share, b: TopEntropy(share).kept(b)),
     "Clip-Cov": ("dropped", lambda share, b: ~ClipCov(share).kept(b)),
-    "KL-Cov": ("held by a KL", lambda share, b: KLCov(share).chosen(b)),
+    "KL-Cov": ("held back by a price", lambda share, b: KLCov(share).chosen(b)),
 }
 """Names of the rules, and what each does to the tokens that it selects."""
 
@@ -157,7 +157,7 @@ def touched_explorer() -> explorer.Explorer:
         [move],
         {
             "rule": explorer.choice("rule", [*RULES], "the highest entropy"),
-            "share": explorer.slider("share of the tokens", 0.3, 0.05, 0.3, 0.05),
+            "share": explorer.slider("share of the tokens", 0.2, 0.05, 0.3, 0.05),
         },
         {name: {"rule": name, "share": 0.2} for name in RULES},
         stakes=carried(),

@@ -108,7 +108,7 @@ EXERCISES = (
         "1b.5",
         solution="not at all",
         why="A constant raises an answer's reward and the others' mean alike, so the "
-        "difference keeps.",
+        "difference stays the same.",
         choices=("not at all", "all become positive", "all double"),
         mistakes={
             "Without a baseline they would. But the mean of the others rises by 1 as "

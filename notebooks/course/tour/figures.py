@@ -154,7 +154,8 @@ def average_explorer() -> explorer.Explorer:
             w, credit = token.weights(name, lengths)[:, 0], token.advantages(name)
             moved += bars.to([1000 * x * a for x, a in zip(w.tolist(), credit)])
         times = length / token.LENGTHS[2]
-        told = f"{length} tokens: GRPO pushes the lucky guess {times:.2g} times as hard"
+        hard = "just as hard" if times == 1 else f"{times:.2g} times as hard"
+        told = f"{length} tokens: GRPO pushes the lucky guess {hard}"
         return [*moved, draw.say(figure, told)]
 
     return explorer.Explorer(

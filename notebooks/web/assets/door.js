@@ -43,7 +43,7 @@
     if (stops.length === 1)
       return "Untrained, it guesses, works the sum out, or rambles about other sums. Train it: what happens to the right answers?";
     if (pay === "right") {
-      const wobble = best - right > 0.05 ? ` It has been ${hundred(best)}: training is not smooth.` : "";
+      const wobble = best - right > 0.05 ? ` It was ${hundred(best)} earlier: training is not smooth.` : "";
       return `What is paid is what was meant: ${hundred(right)} answers are right.${wobble}`;
     }
     if (paid > 0.9 && right < 0.03)

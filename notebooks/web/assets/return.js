@@ -160,18 +160,21 @@
   let shown = null;
   let timer = 0;
 
-  /* The symbols of a formula that the page of notation has, each once. */
-  function symbols(formula, known) {
-    const parts = [...formula.querySelectorAll("mi, mover, msub")];
-    const found = parts.map((part) => part.textContent.trim()).filter((text) => known[text]);
+  /* The symbols of a formula that the page of notation has, each once. Upright letters
+     are those of a name, such as KL. */
+  function symbols(formula, { symbols: known, otherwise }) {
+    const parts = [...formula.querySelectorAll('mi:not([mathvariant="normal"]), mover, msub')];
+    const other = otherwise[location.pathname.split("/").at(-1).replace(".html", "")] ?? "";
+    const means = (text) => known[text] && !other.includes(text);
+    const found = parts.map((part) => part.textContent.trim()).filter(means);
     return [...new Set(found)].filter((text) => !(text === "A" && found.includes("A^")));
   }
 
   async function show(place) {
-    const { terms, symbols: known } = await toldOf();
+    const glossary = await toldOf();
     const lines = place.matches("a.term")
-      ? [terms[decodeURIComponent(place.hash.slice(1))]]
-      : symbols(place, known).map((one) => known[one]);
+      ? [glossary.terms[decodeURIComponent(place.hash.slice(1))]]
+      : symbols(place, glossary).map((one) => glossary.symbols[one]);
     if (!lines[0]) return;
     hide();
     const items = lines.map(([term, meaning]) => {
@@ -208,9 +211,9 @@
   /* The first use of each symbol on a page can be reached by the keyboard. */
   async function reachable() {
     const seen = new Set();
-    const { symbols: known } = await toldOf();
+    const glossary = await toldOf();
     for (const formula of document.querySelectorAll(FORMULAS)) {
-      const fresh = symbols(formula, known).filter((one) => !seen.has(one));
+      const fresh = symbols(formula, glossary).filter((one) => !seen.has(one));
       if (!fresh.length) continue;
       formula.tabIndex = 0;
       fresh.forEach((one) => seen.add(one));
