@@ -73,7 +73,8 @@ def function(of) -> str:
 
 def indexed(text: str) -> Markup:
     """Set mean_{j≠i}, Ā_i and e^−0.4 with an index and a power."""
-    text = re.sub(r"_\{(.*?)\}|_(i|batch|group)\b", r"<sub>\1\2</sub>", escape(text))
+    text = str(escape(text))
+    text = re.sub(r"_\{(.*?)\}|_(i|j|batch|group)\b", r"<sub>\1\2</sub>", text)
     return Markup(re.sub(r"\^(−?[\d.]+\d)", r"<sup>\1</sup>", text))
 
 

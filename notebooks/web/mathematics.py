@@ -58,6 +58,11 @@ def mathml(formula: str, display: str = "inline") -> str:
         row = Element("mrow")
         row.extend(cell)
         cell[:] = [row]
+    for bar in whole.iter("mover"):
+        if bar[1].text in "¯―":  # which no font stretches over log π
+            bar.remove(bar[1])
+            bar.tag = "mrow"
+            bar.set("class", "bar")
     for row in [*whole.iter()]:
         mend_signs(row)
         mend_powers(row)

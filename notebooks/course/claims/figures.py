@@ -326,7 +326,7 @@ def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
     controls = {
         "number": explorer.choice("claim", named, AUDITED[0].number),
         "outcome": explorer.choice("outcome", [*OUTCOMES.items()], DECLARED),
-        "threshold": explorer.slider("threshold, smallest effects", 1.0, 0.0, 5.0, 0.5),
+        "threshold": explorer.slider("threshold, smallest effects", 1.0, 0.0, 2.0, 0.5),
         "starts": explorer.slider("warm starts", 5, 2, 5, 1),
         "seeds": explorer.slider("seeds of each, at most", most, 1, most, 1),
     }
@@ -334,7 +334,7 @@ def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
         figure,
         [estimated, asked, judged],
         controls,
-        stakes="Every number here comes from stored runs; only the verdict can change.",
+        stakes="Every number here comes from stored runs: from those that you keep.",
         prediction=stakes.Prediction(
             "Take two warm starts in place of five. What happens to the interval?",
             ("it gets wider", "it gets narrower", "nothing"),

@@ -44,8 +44,8 @@ def lambda_explorer() -> explorer.Explorer:
 
     def said(alpha: float, fixed: float, length: int) -> list:
         told = (
-            f"At {length} tokens {reach(alpha, length):.0%} of the reward reaches the "
-            f"first one; with one λ {fixed ** (length - 1):.0%}"
+            f"{length} tokens: the first gets {reach(alpha, length):.0%} of the "
+            f"reward, with one λ {fixed ** (length - 1):.0%}"
         )
         return [draw.say(figure, told.replace("%", " %"))]
 

@@ -474,19 +474,19 @@ def solved_text(exercise: Exercise) -> str:
     answer = exercise.solution
     if callable(answer):
         return f"```python\n{inspect.getsource(answer)}```"
-    words = ", ".join(map(str, answer)) if isinstance(answer, list | tuple) else answer
-    return f"The answer is `{words}`. {exercise.why}"
+    return f"The answer is `{answer!r}`. {exercise.why}"
 
 
 def _no_exercise(key: Any) -> str:
     if not isinstance(key, str):
-        return f'✗ Write the number of the exercise in quotation marks: "{key}".'
+        return '✗ Write the number of the exercise in quotation marks, as in "3.10".'
     number = key.partition(".")[0]
-    known = exercises()
-    here = [one for one in known if one.startswith(f"{number}.")] or ["0.1", "1.1"]
+    here = [one for one in exercises() if one.startswith(f"{number}.")]
+    if not here:
+        return f'✗ There is no exercise {key!r}. Write a number, as in "3.10".'
     return (
-        f"✗ {key} has no check. Projects have a rubric instead; the exercises here are "
-        f"{', '.join(here)}."
+        f"✗ {key} has no check and no solution. Projects have a rubric instead; the "
+        f"exercises here are {', '.join(here)}."
     )
 
 

@@ -158,7 +158,8 @@ def how_many(counts: Mapping[str, int]) -> str:
         groups.setdefault(n, []).append(label)
     number = {n: f"{n} runs" if n > 1 else "1 run" for n in groups}
     if len(groups) == 1:
-        return "".join(number.values())
+        each = 1 in groups and len(counts) > 1
+        return "one run each" if each else "".join(number.values())
     told = ", ".join(f"{number[n]} ({', '.join(g)})" for n, g in groups.items())
     return told if len(told) < 60 else f"{min(groups)} to {max(groups)} runs"
 
