@@ -130,7 +130,7 @@ def test_a_newcomer_gets_from_the_first_page_to_a_slider_that_moves(lab):
         before = wait(lambda: page.execute_script(PICTURE), "an explorer's picture")
         wait(lambda: moved(before), "another picture")
         handle = page.execute_script(FOUND, *HANDLE)
-        assert handle.accessible_name == "τpos, for Â > 0"
+        assert handle.accessible_name == "τ_pos, for Â > 0"
         widget = page.execute_script(FOUND, "img.widget-image", "")
         assert widget.get_attribute("alt").startswith("Panels: ")
 
