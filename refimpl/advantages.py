@@ -13,7 +13,14 @@ from jaxtyping import Float, Int, Real
 from torch import Tensor
 
 from refimpl.importance import Mask
-from refimpl.validation import UserError, check_finite, checked, guarded, shown
+from refimpl.validation import (
+    Share,
+    UserError,
+    check_finite,
+    checked,
+    guarded,
+    shown,
+)
 
 
 @checked
@@ -37,8 +44,8 @@ class Scored:
     group: Int[Tensor, " B"]
     mask: Mask | None = None
     values: Float[Tensor, "B T"] | None = None
-    gamma: float = 1.0
-    lam: float | Float[Tensor, " B"] = 0.95
+    gamma: Share = 1.0
+    lam: Share | Float[Tensor, " B"] = 0.95
     components: Real[Tensor, "B K"] | None = None
     weights: Sequence[float] | None = None
     logp: Float[Tensor, "B T"] | None = None
