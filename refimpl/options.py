@@ -242,7 +242,10 @@ def check_objects(
     for part in (*made, *ours):
         kind, name = part.setting or type(part), type(part).__name__
         if kind in seen:
-            raise UserError(f"{seen[kind]} and {name} are the same: give one of them")
+            raise UserError(
+                f"{name} would be the second of its kind in this run, after "
+                f"{seen[kind]}: leave one of them out"
+            )
         seen[kind] = name
 
 

@@ -318,7 +318,7 @@ BEFORE |= {
     "entropy_bonus AdaptiveEntropy same": [
         small(entropy_bonus=0.1) | {"loss_terms": [AdaptiveEntropy()]}
     ],
-    "Entropy same": [
+    "Entropy second": [
         {"loss_terms": [Entropy(0.1), Entropy(0.1)]},
         {"loss_terms": [Entropy(0.1), AdaptiveEntropy()]},
     ],
