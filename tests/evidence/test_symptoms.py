@@ -429,6 +429,7 @@ def test_nan_between_evaluations_is_a_gap_and_nan_that_stays_is_not(tmp_path):
     (tmp_path / "log").write_text(in_form("csv", rows))
     log = logs.read(tmp_path / "log")
     assert log.columns["reward"][9] == UP[9] and len(log.steps) == 43
+    assert log.steps[21] == 20.5 and math.isnan(log.columns["reward"][21])
     assert symptoms.findings(log) == []
     for row in rows[30:40]:
         row |= {"grad_norm": math.nan}

@@ -55,3 +55,11 @@ def test_a_reader_of_ones_own_is_tried_and_leaves_no_gradient(make):
 def test_a_checkpoint_is_saved_after_the_other_hooks_wherever_it_stands(tmp_path):
     hooks = [checkpoint.Checkpoint(tmp_path), lambda run, step: None, Samples()]
     assert hooks_for(hooks, False, None, False, False)[2:5] == [*hooks[1:], hooks[0]]
+    assert max in hooks_for([max], False, None, False, False)  # it has no signature
+
+
+def test_a_correction_may_measure_a_plain_number():
+    def measured(part, reading, inputs):
+        return inputs._replace(metrics={"mine": 0.0})
+
+    assert small_run(rollouts=1, corrections=[measured])["mine"] == [0.0]
