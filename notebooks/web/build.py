@@ -251,8 +251,9 @@ def arrows(page: Page, pages: Collection[Page]) -> list[tuple[str, Page]]:
     at = group.index(page)
     every = [other for other in pages if other.group in (CORE, ELECTIVES)]
     every = sorted(every, key=lambda other: other.file)
-    # Before the first elective stands the chapter that it follows.
-    before = group[:at] or [p for p in every if p.file < page.file and page in every]
+    before = group[:at]
+    if page.group == ELECTIVES and not before:  # the chapter that it follows
+        before = [other for other in every if other.file < page.file]
     links = [("prev", other) for other in before[-1:]]
     links += [("next", other) for other in group[at + 1 :][:1]]
     later = [other for other in every if other.file > page.file]

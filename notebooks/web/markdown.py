@@ -50,7 +50,9 @@ def markdown(text: str) -> str:
     html = re.sub(r"(<table>.*?</table>)", scrolling, html, flags=re.S)
     html = html.replace('type="checkbox" disabled', 'type="checkbox" aria-label="done"')
     # Keep the comma after a formula from beginning a line.
-    html = re.sub(f'({MATH})([.,:;!?)’”"]+)', r'<span class="whole">\1\2</span>', html)
+    html = re.sub(
+        f"({MATH})((?:[.,:;!?)’”]|&quot;)+)", r'<span class="whole">\1\2</span>', html
+    )
     return in_prose(html, typeset)
 
 

@@ -114,6 +114,8 @@ def on_a_line(markup: str) -> str:
         inner = [words(child) for child in node]
         if node.tag == "mover" and inner[1] in "^ˆ":
             return unicodedata.normalize("NFC", f"{inner[0]}\u0302")
+        if node.get("class") == "bar":
+            return unicodedata.normalize("NFC", f"{''.join(inner)}\u0304")
         for i in range(BRACKETS.get(node.tag, len(inner)), len(inner)):
             if re.search(r"\w\W", inner[i]):
                 inner[i] = f"({inner[i]})"

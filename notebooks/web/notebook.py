@@ -21,7 +21,7 @@ FOLD = '<details class="fold{}"><summary>{}</summary>{}</details>'
 ELSEWHERE = re.compile(
     r" ?For finer steps\b[^.]*\.| In JupyterLab the picture moves [^.]*\."
     r"|, and for finer steps, run the first cell and the one below"
-    r"| ?Answer (?:like|as)(?: in)? `\(.*?\)`\."
+    r"| ?Answer (?:like|as)(?: in)? `\(.*?\)`\.| Then run the next cell\."
 )
 """What a picture or an answer needs in a notebook: a page moves, and has buttons."""
 

@@ -266,6 +266,13 @@ def test_a_solution_is_shown(key, monkeypatch):
         assert text.startswith("The answer is `") and text.endswith(EVERY[key].why)
 
 
+def test_what_is_no_exercise_is_said():
+    """A number without its last 0 would be another exercise's."""
+    assert "in quotation marks" in verdict(3.10, 1)
+    assert "no exercise 'nonsense'" in verdict("nonsense", 1)
+    assert "rubric" in verdict("10.7", 1) and "10.1, 10.2" in verdict("10.7", 1)
+
+
 WITHOUT_CODE = {key: one for key, one in ALL.items() if not one.cases}
 NUMBERS = [key for key, one in WITHOUT_CODE.items() if not (one.choices or one.parts)]
 """Exercises whose answer is a number, typed into a field."""

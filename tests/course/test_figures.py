@@ -59,6 +59,8 @@ def test_what_is_said_of_runs_and_figures():
     made = claims.difference([1, 3], [0.5, 1.5])  # ± t(0.975, 1) / 2
     assert claims.shown(made) == "+1.00 (-5.35 to +7.35)"
     assert draw.how_many({"a": 3, "b": 1, "c": 3}) == "3 runs (a, c), 1 run (b)"
+    assert draw.how_many({"a": 1, "b": 1}) == "one run each"
+    assert draw.how_many({"a": 1}) == "1 run"
     walk = dr_grpo.walk({"x": LENGTHS, "y": LENGTHS}, 9, r"$\hat{A}$ and $\pi_{old}$")
     said = "Â and π_old. Panels: x, y. Shown: right responses, wrong responses"
     assert words(walk) == said

@@ -1,10 +1,13 @@
 """The parts that pages are made of, by hand."""
 
+import json
+import re
+
 from refimpl.algorithms import ALGORITHMS
 from web import anywhere, build, cheat_sheet, flags, glossary
 from web.markdown import headed, in_prose, markdown, typeset
 from web.mathematics import mathml, on_a_line
-from web.page import Page, sized, slug, text_of
+from web.page import NOTEBOOKS, Page, sized, slug, text_of
 
 
 def test_a_gate_that_leaves_its_frame_comes_back_as_a_line_of_its_own():
@@ -22,6 +25,8 @@ def test_a_method_in_words():
     assert (cells["TRL"][:9], cells["verl"][:13]) == ("loss_type", "loss_agg_mode")
     assert "L79.7 21.3L80.1 64.0L" in cheat_sheet.path(ALGORITHMS["grpo"], 1.0)
     assert cheat_sheet.tex("gspo")[-1].startswith("J=")
+    indexed = cheat_sheet.indexed("R_i < mean_{j≠i}, e^−0.4")
+    assert indexed == "R<sub>i</sub> &lt; mean<sub>j≠i</sub>, e<sup>−0.4</sup>"
 
 
 def test_sources_and_settings_as_they_are_typed():
@@ -65,6 +70,12 @@ def test_words_anchors_and_sizes():
     assert build.sections(Page("", "", whole)) == [("x", "1", "w v"), ("y", "2", "$")]
     assert glossary.term_of("clip range <math>ε</math> (ε), bound") == "clip range"
     assert on_a_line(mathml(r"\frac{G-1}{G}+p_i^{G-1}")) == "(G−1)/G+p_i^(G−1)"
+    barred = mathml(r"\bar R-\overline{\log\pi}")  # no font stretches a macron
+    assert barred.count('class="bar"') == 2 and "mover" not in barred
+    assert on_a_line(mathml(r"\bar A")) == "Ā"
+    steps = mathml(r"\begin{aligned}a&=b+c&&\text{(why } b)\\d&=e\end{aligned}")
+    cells = re.findall(r"<mtd[^>]*>(.*?)</mtd>", steps)
+    assert all(re.fullmatch(r"<mrow>.*</mrow>|<mrow />", cell) for cell in cells)
     raised = mathml(r"f(a)[(x)-(-y)]^2")  # the whole bracket; the second minus is unary
     assert (
         '<msup><mrow><mo stretchy="false">[</mo><mo stretchy="false">(</mo>' in raised
@@ -92,3 +103,13 @@ def test_where_a_page_leads():
         "02b": ["02", "03"],
         "03": ["02"],
     }
+
+
+def test_a_symbol_is_explained_by_its_own_row_and_only_where_it_means_that():
+    """w g r Â begins with w, too; in chapter 13, c is a number of right answers."""
+    table = "<tr><td>w</td><td>weight</td></tr><tr><td>w g r</td><td>push</td></tr>"
+    page = Page("notation.html", "", table, "")
+    known = json.loads(glossary.script(page).decode()[len("courseGlossary(") : -2])
+    assert known["symbols"] == {"w": ["w", "weight"]}
+    assert "c" in known["otherwise"]["13_real_model"]
+    assert {*known["otherwise"]} <= {path.stem for path in NOTEBOOKS.glob("*.ipynb")}

@@ -470,23 +470,32 @@ def solution(key: str) -> None:
 
 
 def solved_text(exercise: Exercise) -> str:
-    """What `solution` shows, as Markdown."""
+    """What `solution` shows, as Markdown: a function with the helpers that it calls."""
     answer = exercise.solution
     if callable(answer):
-        return f"```python\n{inspect.getsource(answer)}```"
+        return f"```python\n{_source(answer)}```"
     return f"The answer is `{answer!r}`. {exercise.why}"
+
+
+def _source(function: Callable) -> str:
+    code = inspect.getsource(function)
+    called = dict.fromkeys(re.findall(r"(?<!def )\b_\w+(?=\()", code))
+    for name in called:
+        if inspect.isfunction(helper := function.__globals__.get(name)):
+            code = f"{_source(helper)}\n\n{code}"
+    return code
 
 
 def _no_exercise(key: Any) -> str:
     if not isinstance(key, str):
         return '✗ Write the number of the exercise in quotation marks, as in "3.10".'
-    number = key.partition(".")[0]
-    here = [one for one in exercises() if one.startswith(f"{number}.")]
+    known = exercises() | typed_cells()
+    here = [one for one in known if chapter(one) == chapter(key)]
     if not here:
         return f'✗ There is no exercise {key!r}. Write a number, as in "3.10".'
     return (
-        f"✗ {key} has no check and no solution. Projects have a rubric instead; the "
-        f"exercises here are {', '.join(here)}."
+        f"✗ {key} has no check and no solution. Projects have a rubric instead; "
+        f"chapter {chapter(key)} has {', '.join(here)}."
     )
 
 
