@@ -42,9 +42,7 @@ def cells(method: Algorithm) -> dict[str, str]:
         known.chapter, known.chapter[:2]
     )
     return {
-        "new": indexed(
-            (f"against {parent.title}: " if parent else "") + method.changed
-        ),
+        "new": (f"against {parent.title}: " if parent else "") + method.changed,
         "advantage": function(method.advantages),
         "normaliser": function(method.normaliser),
         "defaults": Markup(", ").join(
@@ -60,22 +58,14 @@ def cells(method: Algorithm) -> dict[str, str]:
 def misread(name: str) -> str:
     """Format the costliest misreading and its correction."""
     claim = misreading(name)
-    return Markup("<q>{}</q> {}").format(*map(indexed, (claim.claim, claim.correction)))
+    return Markup("<q>{}</q> {}").format(claim.claim, claim.correction)
 
 
 def function(of) -> str:
     """Format a function's name and the first sentence of its docstring."""
     line = (of.__doc__ or "").partition("\n")[0]
     first = re.split(r"(?<!Eq)\. ", line)[0].rstrip(".")
-    name = Markup("<code>{}</code>").format(of.__name__)
-    return name + ": " * bool(first) + indexed(first)
-
-
-def indexed(text: str) -> Markup:
-    """Set mean_{j≠i}, Ā_i and e^−0.4 with an index and a power."""
-    text = str(escape(text))
-    text = re.sub(r"_\{(.*?)\}|_(i|j|batch|group)\b", r"<sub>\1\2</sub>", text)
-    return Markup(re.sub(r"\^(−?[\d.]+\d)", r"<sup>\1</sup>", text))
+    return Markup("<code>{}</code>").format(of.__name__) + f": {first}" * bool(first)
 
 
 def paper(source: str) -> str:

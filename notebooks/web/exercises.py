@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from nbformat import NotebookNode
 
 from course.kit.answer_sheet import answer_sheet
-from course.kit.exercise import exercises, solved_text
+from course.kit.exercise import Exercise, exercises, solved_text
 from web.markdown import in_colour, markdown
 from web.page import TEMPLATES
 
@@ -90,7 +90,7 @@ def _exercise(key: str, parts: list[Part], notebook: str) -> str:
         before=before,
         after="".join(part.shown for part in parts[at + 1 :]),
         hidden=any(is_hidden(part.cell) for part in parts[at + 1 :]),
-        solution=markdown(solved_text(exercise)) if exercise else "",
+        solution=solution(exercise) if exercise else "",
         **given,
     )
 
@@ -98,3 +98,8 @@ def _exercise(key: str, parts: list[Part], notebook: str) -> str:
 def is_hidden(cell: NotebookNode) -> bool:
     """True if a cell's output is folded, because it answers the question above."""
     return "hide-output" in cell.metadata.get("tags", ())
+
+
+def solution(exercise: Exercise) -> str:
+    """Return what `kit.solution` shows."""
+    return markdown(solved_text(exercise))

@@ -3,9 +3,8 @@
 import re
 from typing import NamedTuple
 
-from course.kit.exercise import exercises, solved_text, typed_cells
-from web.exercises import HEAD
-from web.markdown import markdown
+from course.kit.exercise import exercises, typed_cells
+from web.exercises import HEAD, solution
 from web.page import Page, made, prose
 
 PACE = 130
@@ -90,11 +89,5 @@ def pages(group: str, chapters: list[Page]) -> list[Page]:
             known=[*known.values()],
             mistakes=sum(len(exercise.mistakes) for exercise in known.values()),
         ),
-        made(
-            "solutions",
-            "Solutions",
-            chapters=every,
-            known=known,
-            solution=lambda exercise: markdown(solved_text(exercise)),
-        ),
+        made("solutions", "Solutions", chapters=every, known=known, solution=solution),
     ]

@@ -57,13 +57,17 @@ def markdown(text: str) -> str:
 
 
 INDEX = re.compile(
-    r"(?<![\w}])([A-Za-zα-ωΑ-ΩÂ])_(old|new|ref|high|low|pos|neg|max|cache|[a-zθT])(?!\w)"
+    r"(?<![\w}])([A-Za-zα-ωΑ-ΩÂĀ])_(old|new|ref|high|low|pos|neg|max|cache|[a-zθT])(?!\w)"
 )
 
 
 def typeset(text: str) -> str:
-    """Set π_old with an index, -1 with a minus; keep n = 5 and (0.1 to 0.2) whole."""
+    """Set π_old and s_{i,t} with an index, e^0.4 with a power, -1 with a minus; keep
+    n = 5 and (0.1 to 0.2) whole."""
     text = INDEX.sub(r"\1<sub>\2</sub>", text)
+    text = re.sub(r"(?<=\w)_\{([^{}]+)\}", r"<sub>\1</sub>", text)
+    text = re.sub(r"\b(mean|std)_(batch|group)\b", r"\1<sub>\2</sub>", text)
+    text = re.sub(r"(?<=\w)\^([−∓]?[\d.]*\d|\([^()]+\))", r"<sup>\1</sup>", text)
     text = re.sub(r"(?<![\w.-])-(?=\.?\d)", "−", text)
     text = re.sub(r"\b([A-Za-z]) = (?=[\d−+])", "\\1\u00a0=\u00a0", text)
     return re.sub(r"(\([−+]?[\d.]+%?) to (?=[−+]?\d)", "\\1\u00a0to\u00a0", text)

@@ -25,8 +25,6 @@ def test_a_method_in_words():
     assert (cells["TRL"][:9], cells["verl"][:13]) == ("loss_type", "loss_agg_mode")
     assert "L79.7 21.3L80.1 64.0L" in cheat_sheet.path(ALGORITHMS["grpo"], 1.0)
     assert cheat_sheet.tex("gspo")[-1].startswith("J=")
-    indexed = cheat_sheet.indexed("R_i < mean_{j≠i}, e^−0.4")
-    assert indexed == "R<sub>i</sub> &lt; mean<sub>j≠i</sub>, e<sup>−0.4</sup>"
 
 
 def test_sources_and_settings_as_they_are_typed():
@@ -85,6 +83,8 @@ def test_words_anchors_and_sizes():
     )
     whole = "π<sub>old</sub> = −1, n\u00a0=\u00a05 (0.1\u00a0to\u00a00.2), a-1, 2-3"
     assert typeset("π_old = -1, n = 5 (0.1 to 0.2), a-1, 2-3") == whole
+    raised = "Ā<sub>i</sub>, mean<sub>j≠i</sub>, e<sup>−0.4</sup>, 1<sup>(1/n)</sup>."
+    assert typeset("Ā_i, mean_{j≠i}, e^−0.4, 1^(1/n).") == raised
     assert markdown("`critic.optim_rate`") == (
         "<p><code>critic.<wbr>optim_<wbr>rate</code></p>\n"
     )
