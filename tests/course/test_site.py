@@ -170,3 +170,19 @@ def test_the_search_answers_people(site, browser):
         hits = [one.partition(".html")[0] for one in found]
         assert {*pages.split()} & {*hits}, (asked, hits)
         assert hits[0] == "notation" or "notation" not in pages, asked
+
+
+EXPLAINED = """return [...document.querySelectorAll('main math[tabindex="0"] mi')]
+    .some(one => one.textContent === arguments[0])"""
+
+
+def test_a_symbol_is_explained_where_it_means_that_and_nowhere_else(site, browser):
+    """Chapter 13's c counts right answers, and the K of KL is a part of a name."""
+    for page, letter in ("07_cispo", "c"), ("03_grpo", "K"):
+        browser.get((site / f"{page}.html").as_uri())
+        wait(lambda one=letter: browser.execute_script(EXPLAINED, one), letter)
+    absent = ("13_real_model", "G", "c"), ("17_distillation", "o", "K")
+    for page, first, letter in absent:
+        browser.get((site / f"{page}.html").as_uri())
+        wait(lambda one=first: browser.execute_script(EXPLAINED, one), first)
+        assert not browser.execute_script(EXPLAINED, letter)
